@@ -1,0 +1,40 @@
+# `make demo` and `make test` need only Python 3.11+ and make: they create .venv, install and run.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+SRC    := src tests benchmarks
+
+.PHONY: demo test lint types bench docs clean install
+.DEFAULT_GOAL := demo
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Slater needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(STAMP)
+
+install: $(STAMP)            ## create .venv with everything the other targets need
+
+demo: $(STAMP)               ## the main job on an embedded default, ending with a figure
+	$(BIN)/slater demo
+
+test: $(STAMP)               ## linter, type checker and all tests
+	$(BIN)/ruff check $(SRC)
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2
+
+lint: $(STAMP)               ## linter, formatter and type checker
+	$(BIN)/ruff check $(SRC)
+	$(BIN)/ruff format --check $(SRC)
+	$(BIN)/mypy
+
+bench: $(STAMP)              ## speed, as ratios inside one run; written to benchmarks/results
+	$(BIN)/python -m benchmarks.tabular
+
+docs: $(STAMP)               ## figures and tables of docs/, from the commands they name
+	$(BIN)/slater reproduce figure1 --quick --out docs/figures/figure1-quick
+
+clean:
+	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache

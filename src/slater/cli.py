@@ -1,0 +1,65 @@
+"""The command line: find the subcommand, parse, call the library, print.
+
+Each subcommand is a function in a module of `slater.commands`, imported only when it is called, so
+that `slater tabular` never waits for a deep-learning framework and `slater --help` is instant.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from slater import __version__
+from slater.errors import InputError
+
+__all__ = ["COMMANDS", "main"]
+
+#: subcommand -> (module of `slater.commands` with a function `run(args: list[str]) -> int`, one line of help)
+COMMANDS: dict[str, tuple[str, str]] = {}
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def _overview() -> str:
+    width = max((len(name) for name in COMMANDS), default=0)
+    rows = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items())
+    return (
+        f"slater {__version__}: offline constrained reinforcement learning\n\n"
+        f"usage: slater COMMAND [OPTIONS]      (slater COMMAND --help explains each option, with units)\n\n"
+        f"{rows}\n"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `slater COMMAND ...`; return the exit code (0 done, 2 bad input, 130 interrupted)."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(_overview(), end="")
+        return 0
+    if args[0] in ("-V", "--version"):
+        print(__version__)
+        return 0
+    name, rest = args[0], args[1:]
+    if name not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        print(f"slater: error: there is no command {name!r}; choose one of {known}.", file=sys.stderr)
+        return BAD_INPUT
+    try:
+        command = importlib.import_module(f"slater.commands.{COMMANDS[name][0]}")
+        return int(command.run(rest))
+    except InputError as error:
+        print(f"slater: error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("slater: stopped.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # the reader (head, less) went away: not an error of ours
+        sys.stderr.close()
+        return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""The subcommands of `slater`, one module each; see `slater.cli.COMMANDS`."""
