@@ -1,0 +1,42 @@
+"""What a policy is, for everything that runs one: rollouts, evaluation, estimators, users' own code.
+
+A policy is asked for actions in two ways. `act` maps a batch of observations to actions and has no
+memory. `begin` starts an episode: a mixture draws its member there (one member per episode, never an
+average of action probabilities), and a policy with memory, such as a transformer, starts its history.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Actor", "Policy"]
+
+
+class Actor(Protocol):
+    """A policy at work in one episode."""
+
+    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Action, shape `(action_dim,)` or a scalar index, for one observation, shape `(obs_dim,)`."""
+        ...
+
+    def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
+        """Tell the actor what its last action brought: reward, and costs of shape `(I,)`."""
+        ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Anything that can be asked for actions."""
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[Any]:
+        """Actions, shape `(batch, action_dim)` or `(batch,)` if discrete, for `(batch, obs_dim)`."""
+        ...
+
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+        """Start an episode; the actor draws all its randomness from `rng`."""
+        ...
