@@ -1,0 +1,104 @@
+"""The exact world: finite CMDPs, where every claim can be checked against a linear program.
+
+import numpy as np
+from slater import tabular as tab
+
+rng = np.random.default_rng(3)
+cmdp = tab.paper_cmdp(rng)                                              # the truth
+data = tab.Counts.sample(cmdp, tab.half_optimal_behaviour(cmdp), 1000, rng)   # what is logged
+result = tab.PDCA().run(data)                                           # what is learned from it
+print(result.policy.returns(cmdp), cmdp.solve().J_R, cmdp.limits)       # what it is worth
+"""
+
+from slater.tabular.certificate import Certificate, certify, estimate_certificate
+from slater.tabular.classes import (
+    Box,
+    FiniteList,
+    L2Ball,
+    Linear,
+    NormalisedBox,
+    PerSampleBox,
+    Tabular,
+    aggregation,
+)
+from slater.tabular.cmdp import CMDP, Infeasible, Solution, uniform_policy
+from slater.tabular.coptidice import COptiDICE
+from slater.tabular.counts import Counts, Coverage
+from slater.tabular.critics import Critic, advantage, bellman_error, bellman_residual
+from slater.tabular.generate import (
+    GENERATORS,
+    coptidice_behaviour,
+    coptidice_cmdp,
+    half_optimal_behaviour,
+    paper_cmdp,
+    sparse_cmdp,
+)
+from slater.tabular.mbcl import MBCL
+from slater.tabular.mixture import Mixture
+from slater.tabular.ope import evaluate, identification_interval, minimax_interval, standard_error
+from slater.tabular.pdca import PDCA
+from slater.tabular.plugin import PlugIn
+from slater.tabular.result import Algorithm, Result
+from slater.tabular.theory import MODES, Plan, make_plan
+from slater.tabular.unconstrained import MABO, PRORL, ACrab
+
+__all__ = [
+    "ALGORITHMS",
+    "CMDP",
+    "GENERATORS",
+    "MABO",
+    "MBCL",
+    "MODES",
+    "PDCA",
+    "PRORL",
+    "ACrab",
+    "Algorithm",
+    "Box",
+    "COptiDICE",
+    "Certificate",
+    "Counts",
+    "Coverage",
+    "Critic",
+    "FiniteList",
+    "Infeasible",
+    "L2Ball",
+    "Linear",
+    "Mixture",
+    "NormalisedBox",
+    "PerSampleBox",
+    "Plan",
+    "PlugIn",
+    "Result",
+    "Solution",
+    "Tabular",
+    "advantage",
+    "aggregation",
+    "bellman_error",
+    "bellman_residual",
+    "certify",
+    "coptidice_behaviour",
+    "coptidice_cmdp",
+    "estimate_certificate",
+    "evaluate",
+    "half_optimal_behaviour",
+    "identification_interval",
+    "make_plan",
+    "minimax_interval",
+    "paper_cmdp",
+    "sparse_cmdp",
+    "standard_error",
+    "uniform_policy",
+]
+
+#: name on the command line -> settings with the defaults of that algorithm
+ALGORITHMS: dict[
+    str, type[PDCA] | type[MBCL] | type[COptiDICE] | type[PlugIn] | type[ACrab] | type[MABO] | type[PRORL]
+] = {
+    "pdca": PDCA,
+    "mbcl": MBCL,
+    "coptidice": COptiDICE,
+    "plugin": PlugIn,
+    "acrab": ACrab,
+    "mabo": MABO,
+    "prorl": PRORL,
+}

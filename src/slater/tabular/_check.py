@@ -1,0 +1,101 @@
+"""Checks on arrays that users hand in: each failure names the entry and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from slater.errors import InputError
+
+__all__ = ["Float", "Int", "as_array", "as_indices", "check_discount", "check_distribution", "check_range"]
+
+Float = NDArray[np.float64]
+Int = NDArray[np.int64]
+
+#: how far a row of probabilities may be from summing to one; larger deviations are errors, not rounding
+SUM_TOLERANCE = 1e-6
+
+
+def _first(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argwhere(mask)[0])
+
+
+def _entry(name: str, index: Sequence[int]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]" if len(index) else name
+
+
+def as_array(name: str, value: ArrayLike, shape: Sequence[int | None]) -> Float:
+    """`value` as a finite float array of `shape` (None: any length there)."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is not an array of numbers ({error}).") from None
+    fits = array.ndim == len(shape) and all(
+        want is None or want == got for want, got in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        wanted = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
+        raise InputError(f"{name} has shape {array.shape}, but shape {wanted} is needed.")
+    bad = ~np.isfinite(array)
+    if bad.any():
+        index = _first(bad)
+        raise InputError(f"{_entry(name, index)} is {array[index]}; every entry must be a finite number.")
+    return array
+
+
+def as_indices(name: str, value: ArrayLike, bound: int, what: str) -> Int:
+    """`value` as a 1-D integer array with entries in [0, bound)."""
+    array = np.asarray(value)
+    if array.ndim != 1:
+        raise InputError(f"{name} has shape {array.shape}, but one row of indices is needed.")
+    if array.dtype.kind not in "iub":
+        whole = (
+            array.dtype.kind == "f"
+            and bool(np.all(np.isfinite(array)))
+            and bool(np.all(array == np.floor(array)))
+        )
+        if not whole:
+            raise InputError(
+                f"{name} has type {array.dtype}, but whole numbers from 0 to {bound - 1} are needed."
+            )
+    indices = array.astype(np.int64)
+    bad = (indices < 0) | (indices >= bound)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InputError(f"{name}[{row}] is {indices[row]}, but there are {bound} {what} (0 to {bound - 1}).")
+    return indices
+
+
+def check_range(name: str, array: Float, low: float, high: float = np.inf, *, hint: str = "") -> None:
+    """Raise unless every entry is in [low, high]."""
+    bad = (array < low) | (array > high)
+    if bad.any():
+        index = _first(bad)
+        span = f"at least {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
+        raise InputError(f"{_entry(name, index)} is {array[index]:g}, but it must be {span}{hint}.")
+
+
+def check_distribution(name: str, array: Float) -> Float:
+    """Raise unless the last axis holds probabilities; return it normalised exactly."""
+    check_range(name, array, 0.0, hint=" (it is a probability)")
+    sums = array.sum(axis=-1)
+    bad = np.abs(sums - 1.0) > SUM_TOLERANCE
+    if bad.any():
+        index = _first(np.atleast_1d(bad)) if array.ndim > 1 else ()
+        total = float(sums[index]) if index else float(sums)
+        where = _entry(name, (*index, ":")) if index else name  # type: ignore[arg-type]
+        raise InputError(f"the probabilities {where} sum to {total:.6g}, but they must sum to 1.")
+    return np.asarray(array / sums[..., None])
+
+
+def check_discount(discount: float) -> float:
+    """Raise unless the discount is strictly between 0 and 1."""
+    value = float(discount)
+    if not 0.0 < value < 1.0:
+        raise InputError(
+            f"discount is {value:g}, but it must be above 0 and below 1 "
+            "(an undiscounted problem has no finite value; try 0.99)."
+        )
+    return value

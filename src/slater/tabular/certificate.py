@@ -1,0 +1,78 @@
+"""The certificate: how far a pair (mixture, multipliers) is from a saddle point of the Lagrangian.
+
+    gap = [ max_pi J_{R - lambda.C}(pi) + lambda.tau ] - [ J_R(mix) - B max_i (J_Ci(mix) - tau_i)_+ ] >= 0
+
+The first bracket bounds J_R* from above for any lambda >= 0; the second is the worst the lambda-player
+with budget B can do to the mixture. A gap of at most xi means `J_R(mix) >= J_R* - xi`, and
+`J_Ci(mix) <= tau_i + xi / (B - |lambda*|_1)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slater.tabular._check import Float
+from slater.tabular.cmdp import CMDP
+from slater.tabular.counts import Counts
+from slater.tabular.mixture import Mixture
+
+__all__ = ["Certificate", "certify", "estimate_certificate"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Exact on the model that it was computed on.
+
+    Attributes:
+        gap: the duality gap, J-units.
+        upper: the first bracket: no feasible policy of the model earns more, J-units.
+        lower: the second bracket, J-units.
+        J_R: reward of the mixture on the model, J-units.
+        J_C: its costs, J-units, shape `(I,)`.
+        slack: `tau - J_C`, J-units, shape `(I,)`; negative where a limit is broken.
+        multipliers: lambda, shape `(I,)`.
+        bound: B, at least `sum lambda`.
+        estimated: true if the model was fitted to data, so all of the above are estimates.
+
+    """
+
+    gap: float
+    upper: float
+    lower: float
+    J_R: float
+    J_C: Float
+    slack: Float
+    multipliers: Float
+    bound: float
+    estimated: bool
+
+
+def certify(cmdp: CMDP, mixture: Mixture, multipliers: Float, bound: float) -> Certificate:
+    """The certificate on a known model; `multipliers` `(I,)` need not be optimal.
+
+    If they sum to more than `bound`, the bound is raised to their sum, or the gap could be negative.
+    """
+    return _certify(cmdp, mixture, multipliers, bound, estimated=False)
+
+
+def estimate_certificate(data: Counts, mixture: Mixture, multipliers: Float, bound: float) -> Certificate:
+    """The same from data alone: on the empirical model, with unseen pairs counted at their worst."""
+    model = data.model("pessimistic")
+    extra = model.num_states - data.num_states
+    idle = np.full((len(mixture.members), extra, data.num_actions), 1.0 / data.num_actions)
+    extended = Mixture(np.concatenate([mixture.members, idle], axis=1), mixture.weights)
+    return _certify(model, extended, multipliers, bound, estimated=True)
+
+
+def _certify(
+    cmdp: CMDP, mixture: Mixture, multipliers: Float, bound: float, *, estimated: bool
+) -> Certificate:
+    bound = max(bound, float(multipliers.sum()))
+    J_R, J_C = mixture.returns(cmdp)
+    upper = cmdp.best_response(multipliers)[1] + float(multipliers @ cmdp.limits)
+    lower = J_R - bound * float(np.maximum(J_C - cmdp.limits, 0.0).max(initial=0.0))
+    return Certificate(
+        upper - lower, upper, lower, J_R, J_C, cmdp.limits - J_C, multipliers, bound, estimated
+    )

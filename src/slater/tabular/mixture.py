@@ -1,0 +1,92 @@
+"""A mixture of policies: one member is drawn at the start of an episode and followed to its end.
+
+Its value is the weighted mean of its members' values. Averaging the members' action probabilities
+gives another policy with another value; the Markov policy that does match a mixture weights the
+members by how often they visit each state (`Mixture.markov`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slater.errors import InputError
+from slater.tabular._check import Float, Int
+from slater.tabular.cmdp import CMDP, normalise_policy
+
+__all__ = ["Mixture", "TabularActor"]
+
+
+@dataclass(frozen=True, eq=False)
+class TabularActor:
+    """A tabular policy at work in one episode; observations are state indices."""
+
+    policy: Float
+    rng: np.random.Generator
+    deterministic: bool = False
+
+    def act(self, observation: Int | int) -> Int:
+        """The action index for one state index."""
+        row = self.policy[int(observation)]
+        if self.deterministic:
+            return np.asarray(np.argmax(row))
+        return np.asarray(self.rng.choice(len(row), p=row))
+
+    def observe(self, reward: float, costs: Float) -> None:
+        """Nothing: a Markov policy has no memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Policies `(K, S, A)` with probabilities `weights` `(K,)` of being drawn for an episode."""
+
+    members: Float
+    weights: Float
+
+    def __post_init__(self) -> None:
+        if self.members.ndim != 3 or self.weights.shape != (len(self.members),):
+            raise InputError(
+                f"a mixture needs members of shape (K, S, A) and K weights; "
+                f"got {self.members.shape} and {self.weights.shape}."
+            )
+
+    @classmethod
+    def single(cls, policy: Float) -> Mixture:
+        """The mixture with one member."""
+        return cls(policy[None], np.ones(1))
+
+    @classmethod
+    def uniform(cls, policies: Float) -> Mixture:
+        """The paper's output: every member `(K, S, A)` equally likely."""
+        return cls(policies, np.full(len(policies), 1.0 / len(policies)))
+
+    def returns(self, cmdp: CMDP) -> tuple[float, Float]:
+        """Exact `J_R` and `J_C` (shape `(I,)`), J-units: weighted means of the members' values."""
+        d = cmdp.horizon * self.occupancy(cmdp)
+        return float(np.sum(d * cmdp.reward)), np.einsum("isa,sa->i", cmdp.costs, d)
+
+    def occupancy(self, cmdp: CMDP) -> Float:
+        """Normalised discounted occupancy `(S, A)` of the mixture: the weighted mean of the members'."""
+        chosen = np.flatnonzero(self.weights)
+        members = self.members[chosen]
+        P_pi = np.einsum("ksa,sat->kst", members, cmdp.transition)
+        inflow = (1.0 - cmdp.discount) * cmdp.start
+        d = np.linalg.solve(
+            np.eye(cmdp.num_states) - cmdp.discount * P_pi.transpose(0, 2, 1),
+            np.broadcast_to(inflow[:, None], (len(chosen), cmdp.num_states, 1)),
+        )[..., 0]
+        return np.einsum("k,ks,ksa->sa", self.weights[chosen], np.maximum(d, 0.0), members)
+
+    def markov(self, cmdp: CMDP) -> Float:
+        """The Markov policy `(S, A)` with the mixture's occupancy, hence its exact values."""
+        return normalise_policy(self.occupancy(cmdp))
+
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> TabularActor:
+        """Draw one member for an episode."""
+        k = int(rng.choice(len(self.members), p=self.weights))
+        return TabularActor(self.members[k], rng, deterministic)
+
+    def act(self, observations: Int, *, rng: np.random.Generator, deterministic: bool = False) -> Int:
+        """Action indices `(batch,)` for state indices `(batch,)`, one member drawn for each."""
+        return np.array([int(self.begin(rng=rng, deterministic=deterministic).act(s)) for s in observations])

@@ -1,0 +1,180 @@
+"""PDCA, Algorithm 1 of "A Primal-Dual-Critic Algorithm for Offline Constrained RL".
+
+A game over the estimated Lagrangian `L(pi, lambda) = J_R(pi) + lambda . (tau - J_C(pi))`. For k = 1..K:
+
+    f_k      = argmin_{f in F} 2 E_D(pi_k, f; R)   + A_D(pi_k, f)             reward critic
+    g_k^i    = argmin_{g in F} 2 E_D(pi_k, g; C_i) - A_D(pi_k, g)             cost critics
+    h_k^i    = OPE(pi_k, C_i)
+    lambda_k = argmin_{lambda in B Delta^I} lambda . (tau - h_k)              dual player
+    pi_{k+1} = PO(pi_k, f_k + lambda_k . (tau - g_k))                         primal player
+
+and the result is a mixture of pi_1..pi_K, one member per episode.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from slater.errors import InputError
+from slater.tabular._check import Float
+from slater.tabular.classes import Box, PerSampleBox, Tabular, ValueClass, WeightClass
+from slater.tabular.counts import Counts
+from slater.tabular.critics import Critic
+from slater.tabular.dual import Dual, ExponentiatedGradient, Greedy, ProjectedGradient
+from slater.tabular.ope import Estimator, MinimaxEstimator, ModelEstimator
+from slater.tabular.output import Output, mix
+from slater.tabular.primal import NaturalPolicyGradient
+from slater.tabular.result import Result, data_driven_bound
+from slater.tabular.theory import Mode, Plan, make_plan
+
+__all__ = ["PDCA"]
+
+
+@dataclass(frozen=True)
+class PDCA:
+    """Settings of tabular PDCA; `PDCA().run(data)` runs it.
+
+    Attributes:
+        iterations: K. None: 400, which brings the players close on the paper's problems, or with a mode
+            2000 (as in the authors' code), since the theorems' B are large and slow the game down.
+        bound: B, the budget of the lambda-player. None: one plus twice the multipliers of the empirical
+            problem, or with a mode what its theorem says. The paper's grid is 2, 5, 10.
+        step: eta of the policy player, on values scaled to [-1, 1]. The paper's grid is 1, 2, 5, 10;
+            larger steps reach the same mixture in fewer rounds.
+        weights: the class W; C_infinity must be at least the optimal policy's largest importance weight
+            (2 to 6 on the paper's problems).
+        values: the class F.
+        dual: the lambda-player; the paper's is greedy.
+        dual_step: of the gradient players, per J-unit of violation.
+        estimator: the OPE oracle: the empirical model, or the paper's minimax loss over F and W.
+        output: how the members are weighted; the paper's is uniform. None: `tail`, or `lp` in the mode
+            exactly-feasible, where it puts the estimated costs on the tightened limits.
+        confidence: for `output="lp"`, standard errors added to each member's estimated costs.
+        mode: None, or the theorem that sets B and the tightening.
+        epsilon: tolerance of the theorem, J-units (see `theory.make_plan`).
+        delta: its probability of failure.
+        phi: its Slater margin, normalised; None estimates it.
+
+    """
+
+    iterations: int | None = None
+    bound: float | None = None
+    step: float = 20.0
+    weights: WeightClass = field(default_factory=Box)
+    values: ValueClass = field(default_factory=Tabular)
+    dual: Literal["greedy", "exponentiated", "projected"] = "greedy"
+    dual_step: float = 0.2
+    estimator: Literal["model", "minimax"] = "model"
+    output: Output | None = None
+    confidence: float = 0.0
+    mode: Mode | None = None
+    epsilon: float | None = None
+    delta: float = 0.01
+    phi: float | None = None
+
+    @classmethod
+    def paper(
+        cls, *, step: float = 2.0, bound: float = 2.0, weight_bound: float = 5.0, iterations: int = 2000
+    ) -> PDCA:
+        """As the paper's experiments run it: per-sample errors, its loss as OPE, the uniform mixture.
+
+        The defaults are those of the authors' code; B = 2 is below the optimal multiplier on some
+        problems, which then cannot be solved.
+        """
+        return cls(
+            iterations=iterations,
+            bound=bound,
+            step=step,
+            weights=PerSampleBox(weight_bound),
+            estimator="minimax",
+            output="uniform",
+        )
+
+    def run(self, data: Counts, progress: Callable[[int], None] | None = None) -> Result:
+        """Play the game on the data; `progress` is called after each round with its number."""
+        rounds = self.iterations if self.iterations is not None else 400 if self.mode is None else 2000
+        output = self.output or ("lp" if self.mode == "exactly-feasible" else "tail")
+        if rounds < 1:
+            raise InputError(f"iterations is {rounds}, but at least one is needed.")
+        limits, bound, notes, plan = self._targets(data)
+        reward_critic = Critic(data, data.reward, +1, self.weights, self.values)
+        cost_critics = [Critic(data, cost, -1, self.weights, self.values) for cost in data.costs]
+        primal = NaturalPolicyGradient(data.num_states, data.num_actions, self.step)
+        dual, estimator = self._dual(bound), self._estimator(data)
+        # z = f + lambda.(tau - g) is at most (reward scale + 2B cost scale) H in size: PO wants [-1, 1]
+        scale = (1.0 - data.discount) / (data.reward_scale + 2.0 * bound * data.cost_scale)
+
+        members = np.zeros((rounds, data.num_states, data.num_actions))
+        multipliers = np.zeros((rounds, data.num_costs))
+        estimates = np.zeros((rounds, data.num_costs))
+        for k in range(rounds):
+            pi = members[k] = primal.policy
+            f = reward_critic.solve(pi)  # Algorithm 1, line 2
+            g = np.array([critic.solve(pi) for critic in cost_critics])  # line 3
+            h = estimates[k] = estimator.costs(pi)  # line 4
+            lam = multipliers[k] = dual.update(h - limits)  # line 5
+            z = f + np.einsum("i,isa->sa", lam, limits[:, None, None] - g) if len(lam) else f
+            primal.update(scale * z)  # line 6
+            if progress is not None:
+                progress(k + 1)
+
+        policy, master = mix(data, members, limits, output, self.confidence)
+        mean = policy.weights @ multipliers if master is None else master
+        trace = {"multipliers": multipliers, "estimated_costs": estimates}
+        if plan is not None and plan.required_iterations > rounds:
+            notes += (
+                f"the theorem asks for K = {plan.required_iterations:.2g} rounds; {rounds} were played",
+            )
+        return Result("pdca", policy, mean, bound, rounds, notes, trace)
+
+    def plan(self, data: Counts) -> Plan | None:
+        """What the mode's theorem says for this dataset; None without a mode."""
+        if self.mode is None:
+            return None
+        C = getattr(self.weights, "bound", None) or getattr(self.weights, "radius", 5.0)
+        return make_plan(
+            data, self.mode, epsilon=self.epsilon, delta=self.delta, phi=self.phi, weight_bound=float(C)
+        )
+
+    def _targets(self, data: Counts) -> tuple[Float, float, tuple[str, ...], Plan | None]:
+        """The limits to aim at (J-units, `(I,)`), B, notes, and the plan of the mode."""
+        plan = self.plan(data)
+        limits = data.limits if plan is None else data.limits - plan.tightening
+        notes = () if plan is None else plan.notes
+        if data.num_costs == 0:
+            return limits, 0.0, notes, plan
+        automatic, needed, why = data_driven_bound(data, limits)
+        bound = self.bound if self.bound is not None else automatic if plan is None else plan.bound
+        if not bound > 0 or not np.isfinite(bound):
+            raise InputError(f"the bound B is {bound:g}, but it must be a positive number.")
+        if bound <= needed < np.inf:
+            note = (
+                f"the bound B = {bound:.4g} is not above the multiplier {needed:.4g} estimated from the data: "
+                f"the limits may be exceeded; take B of at least {1 + 2 * needed:.3g}"
+            )
+            warnings.warn(note, stacklevel=3)
+            why = (*why, note)
+        return limits, bound, notes + why, plan
+
+    def _dual(self, bound: float) -> Dual:
+        match self.dual:
+            case "greedy":
+                return Greedy(bound)
+            case "exponentiated":
+                return ExponentiatedGradient(bound, self.dual_step)
+            case "projected":
+                return ProjectedGradient(bound, self.dual_step)
+        raise InputError(f"dual is {self.dual!r}; choose greedy, exponentiated or projected.")
+
+    def _estimator(self, data: Counts) -> Estimator:
+        match self.estimator:
+            case "model":
+                return ModelEstimator(data)
+            case "minimax":
+                return MinimaxEstimator(data, self.weights, self.values)
+        raise InputError(f"estimator is {self.estimator!r}; choose model or minimax.")

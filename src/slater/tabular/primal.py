@@ -1,0 +1,34 @@
+"""The pi-player: natural policy gradient, which is exponential weights in every state (the paper's PO)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slater.errors import InputError
+from slater.tabular._check import Float
+from slater.tabular.cmdp import uniform_policy
+
+__all__ = ["NaturalPolicyGradient"]
+
+
+class NaturalPolicyGradient:
+    """`pi_{k+1}(a|s) ∝ pi_k(a|s) exp(step * z_k(s, a))` for scaled values z in [-1, 1], from uniform.
+
+    The regret against any policy is at most `ln(A) / (step K) + step / 2` a round.
+    """
+
+    def __init__(self, states: int, actions: int, step: float):
+        if not step > 0:
+            raise InputError(f"the step of the policy player is {step:g}, but it must be positive.")
+        self._logits = np.zeros((states, actions))
+        self._step = step
+        self.policy = uniform_policy(states, actions)
+
+    def update(self, scaled_values: Float) -> Float:
+        """The next policy `(S, A)`."""
+        self._logits += self._step * scaled_values
+        # shifting by the maximum changes no probability and keeps exp finite for ever
+        self._logits -= self._logits.max(axis=1, keepdims=True)
+        weights = np.exp(self._logits)
+        self.policy = weights / weights.sum(axis=1, keepdims=True)
+        return self.policy
