@@ -16,7 +16,11 @@ from slater.errors import InputError
 __all__ = ["COMMANDS", "main"]
 
 #: subcommand -> (module of `slater.commands` with a function `run(args: list[str]) -> int`, one line of help)
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "a first look: PDCA on a small problem, ending with a figure"),
+    "tabular": ("tabular", "one algorithm on one finite problem, beside the exact optimum"),
+    "reproduce": ("reproduce", "the paper's experiments: figure1, rates"),
+}
 
 BAD_INPUT = 2
 INTERRUPTED = 130

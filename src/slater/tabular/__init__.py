@@ -10,6 +10,8 @@ result = tab.PDCA().run(data)                                           # what i
 print(result.policy.returns(cmdp), cmdp.solve().J_R, cmdp.limits)       # what it is worth
 """
 
+from collections.abc import Callable
+
 from slater.tabular.certificate import Certificate, certify, estimate_certificate
 from slater.tabular.classes import (
     Box,
@@ -91,9 +93,7 @@ __all__ = [
 ]
 
 #: name on the command line -> settings with the defaults of that algorithm
-ALGORITHMS: dict[
-    str, type[PDCA] | type[MBCL] | type[COptiDICE] | type[PlugIn] | type[ACrab] | type[MABO] | type[PRORL]
-] = {
+ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "pdca": PDCA,
     "mbcl": MBCL,
     "coptidice": COptiDICE,

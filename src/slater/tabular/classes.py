@@ -25,6 +25,7 @@ __all__ = [
     "ValueClass",
     "WeightClass",
     "aggregation",
+    "squared_norm_bound",
 ]
 
 
@@ -116,6 +117,17 @@ class Linear:
 
 
 ValueClass = Tabular | Linear
+
+
+def squared_norm_bound(weights: WeightClass) -> float:
+    """A bound on `E_D[w^2]` over importance weights (of mean one) in W: the paper's `C_l2^2`."""
+    match weights:
+        case Box(bound) | PerSampleBox(bound) | NormalisedBox(bound):
+            return bound
+        case L2Ball(radius):
+            return radius**2
+        case FiniteList():
+            return float(np.abs(weights.weights).max())
 
 
 def aggregation(groups: ArrayLike, actions: int) -> Linear:

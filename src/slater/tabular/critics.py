@@ -307,7 +307,7 @@ class _Simplex:
         lp.a_matrix_.start_, lp.a_matrix_.index_ = matrix.indptr, matrix.indices
         lp.a_matrix_.value_ = matrix.data
         self._highs = highspy.Highs()
-        # primal simplex needs the fewest pivots after a change of coefficients; presolve would discard the basis
+        # primal simplex needs the fewest pivots after a change of coefficients; presolve discards the basis
         for option, value in (
             ("output_flag", False),
             ("presolve", "off"),

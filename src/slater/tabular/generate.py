@@ -119,7 +119,8 @@ def coptidice_cmdp(
             transition[s, a, rng.choice(absorbing, size=4, replace=False)] = rng.dirichlet(np.ones(4))
     transition[absorbing, :, absorbing] = 1.0
     candidates = [_with_goal(transition, goal, H, discount) for goal in range(1, absorbing)]
-    P, R = min(candidates, key=lambda pr: CMDP(*pr, np.zeros((0, states, actions)), [], discount).solve().J_R)
+    none = np.zeros((0, states, actions))
+    P, R = min(candidates, key=lambda pair: CMDP(pair[0], pair[1], none, [], discount).solve().J_R)
     for _ in range(MAX_DRAWS):
         cost = rng.beta(0.2, 0.2, size=(states, actions))
         cost[np.arange(states), rng.integers(actions, size=states)] = 0.0

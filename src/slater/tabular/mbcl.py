@@ -126,6 +126,7 @@ class MBCL:
 
     def run(self, data: Counts) -> Result:
         """Play the game on the data."""
+        notes: tuple[str, ...]
         if self.released:
             limits, bound, step, notes = data.limits / data.horizon, 1.0, 5.0, ("released settings",)
             fitted = FittedQ(data, self.values, pessimistic=False)

@@ -22,7 +22,14 @@ import numpy as np
 
 from slater.errors import InputError
 from slater.tabular._check import Float
-from slater.tabular.classes import Box, PerSampleBox, Tabular, ValueClass, WeightClass
+from slater.tabular.classes import (
+    Box,
+    PerSampleBox,
+    Tabular,
+    ValueClass,
+    WeightClass,
+    squared_norm_bound,
+)
 from slater.tabular.counts import Counts
 from slater.tabular.critics import Critic
 from slater.tabular.dual import Dual, ExponentiatedGradient, Greedy, ProjectedGradient
@@ -136,9 +143,9 @@ class PDCA:
         """What the mode's theorem says for this dataset; None without a mode."""
         if self.mode is None:
             return None
-        C = getattr(self.weights, "bound", None) or getattr(self.weights, "radius", 5.0)
+        C = squared_norm_bound(self.weights)
         return make_plan(
-            data, self.mode, epsilon=self.epsilon, delta=self.delta, phi=self.phi, weight_bound=float(C)
+            data, self.mode, epsilon=self.epsilon, delta=self.delta, phi=self.phi, weight_bound=C
         )
 
     def _targets(self, data: Counts) -> tuple[Float, float, tuple[str, ...], Plan | None]:
@@ -154,8 +161,8 @@ class PDCA:
             raise InputError(f"the bound B is {bound:g}, but it must be a positive number.")
         if bound <= needed < np.inf:
             note = (
-                f"the bound B = {bound:.4g} is not above the multiplier {needed:.4g} estimated from the data: "
-                f"the limits may be exceeded; take B of at least {1 + 2 * needed:.3g}"
+                f"the bound B = {bound:.4g} is not above the multiplier {needed:.4g} estimated from the "
+                f"data: the limits may be exceeded; take B of at least {1 + 2 * needed:.3g}"
             )
             warnings.warn(note, stacklevel=3)
             why = (*why, note)

@@ -81,7 +81,7 @@ def make_plan(
             the tightening equals the one-sided sampling error of the costs at level `delta`.
         delta: probability of failure, split over the costs.
         phi: Slater margin, normalised; None estimates it on the empirical model.
-        weight_bound: C_infinity of W; `C_l2^2 <= C_infinity` is used for n.
+        weight_bound: a bound on `E_D[w^2]` over W, the `C_l2^2` of n; C_infinity for weights of mean one.
 
     """
     if mode not in MODES:
@@ -145,8 +145,8 @@ def _tightening(
     eps = float(amounts.max()) / margin
     if np.any(wanted > room):
         notes.append(
-            f"the sampling error asks for a tightening of {wanted.max():.4g}, more than {MOST_OF_MARGIN:.0%} of the "
-            f"room that the limits leave ({room:.4g} is used): exact feasibility is less than {1 - delta:.0%} sure"
+            f"the sampling error asks for a tightening of {wanted.max():.4g}, more than the limits leave "
+            f"room for ({room:.4g} is used): exact feasibility is less than {1 - delta:.0%} sure"
         )
     if eps > 0.5:
         notes.append(

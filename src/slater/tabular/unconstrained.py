@@ -6,7 +6,7 @@ They maximise reward and ignore the costs; beside the constrained ones they show
 - MABO (Xie and Jiang, 2020): `min_{f in F} max_{w in W} |E_D[w (f - R - gamma max_a' f(s', a'))]|`,
   then the greedy policy.
 - PRO-RL (Zhan et al., 2022): a regularised saddle point over importance weights w and values v,
-  `max_{0 <= w <= Bw} min_{|v| <= Bv} (1-gamma) E v(s0) - alpha E_D[w^2 / 2] + E_D[w (R + gamma v(s') - v(s))]`.
+  `max_{0<=w<=Bw} min_{|v|<=Bv} (1-gamma) E v(s0) - alpha E_D[w^2/2] + E_D[w (R + gamma v(s') - v(s))]`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,105 @@
+"""`slater reproduce`: the paper's experiments."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from slater.errors import InputError
+
+__all__ = ["ReproduceArgs", "run"]
+
+
+@dataclass(frozen=True)
+class ReproduceArgs:
+    """Reproduce an experiment; figures (PNG, SVG), a CSV table and the settings go to a folder.
+
+    A stopped run goes on where it was when the same command is given again.
+
+    Examples:
+        slater reproduce figure1 --quick
+
+        slater reproduce figure1 --class incomplete
+
+        slater reproduce rates --repeats 20 --out runs/rates
+
+    """
+
+    experiment: tyro.conf.Positional[Literal["figure1", "rates"]]
+    """figure1: reward and cost against dataset size. rates: error against n, and exact feasibility."""
+    quick: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """A small version that ends within two minutes on two cores."""
+    value_class: Annotated[Literal["tabular", "incomplete"], tyro.conf.arg(name="class")] = "tabular"
+    """figure1 with all functions, or with a class F that is realisable but not Bellman complete."""
+    cmdp: Literal["paper", "sparse"] = "paper"
+    """figure1's random problems."""
+    repeats: int | None = None
+    """Problems per point; unless given, 10 for figure1 and 20 for the others (5 and 6 if quick)."""
+    out: Path | None = None
+    """Output folder; unless given, runs/ and the experiment's name."""
+    workers: int | None = None
+    """Worker processes; one per core unless given."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print one JSON object with the results instead of a table."""
+
+
+def run(args: list[str]) -> int:
+    """Parse, run, print where the results are."""
+    options = tyro.cli(ReproduceArgs, args=args, prog="slater reproduce")
+    if options.repeats is not None and options.repeats < 1:
+        raise InputError(f"repeats is {options.repeats}, but at least one is needed.")
+    if options.workers is not None and options.workers < 1:
+        raise InputError(f"workers is {options.workers}, but at least one is needed.")
+    incomplete = options.value_class == "incomplete"
+    if incomplete and options.experiment != "figure1":
+        raise InputError("--class belongs to figure1.")
+    name = options.experiment + ("-incomplete" if incomplete else "") + ("-quick" if options.quick else "")
+    out = options.out or Path("runs") / name
+    common: dict[str, Any] = {"quick": options.quick, "repeats": options.repeats, "workers": options.workers}
+    if options.experiment == "rates":
+        from slater.experiments import rates
+
+        result = rates.run(out, **common)
+    elif incomplete:
+        from slater.experiments import incomplete as experiment
+
+        result = experiment.run(out, **common)
+    else:
+        from slater.experiments import figure1
+
+        result = figure1.run(out, cmdp=options.cmdp, **common)
+    if options.json:
+        print(json.dumps(result))
+        return 0
+    console = Console()
+    _print_summary(console, result["summary"])
+    if "by_operator" in result:
+        _print_summary(console, result["by_operator"])
+    if "slopes" in result:
+        slopes = ", ".join(f"{name} {value:.2f}" for name, value in result["slopes"].items())
+        console.print(f"fitted slopes of error against n (theory: -0.5): {slopes}")
+    console.print(f"figures, table, settings and cells are in {out}")
+    return 0
+
+
+def _print_summary(console: Console, summary: list[dict[str, Any]]) -> None:
+    table = Table()
+    names = [name for name in summary[0] if not name.endswith("_se")]
+    for name in names:
+        table.add_column(name.removesuffix("_mean"), justify="right")
+    for row in summary:
+        cells = []
+        for name in names:
+            value = row[name]
+            text = f"{value:.3f}" if isinstance(value, float) else str(value)
+            if name.endswith("_mean"):
+                text += f" ± {row[name.removesuffix('_mean') + '_se']:.3f}"
+            cells.append(text)
+        table.add_row(*cells)
+    console.print(table)

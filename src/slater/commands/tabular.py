@@ -1,0 +1,222 @@
+"""`slater tabular`: one algorithm on one finite problem."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from slater import tabular as tab
+from slater.errors import InputError
+from slater.tabular.files import load_problem
+from slater.tabular.output import Output
+from slater.tabular.report import run_record
+from slater.tabular.theory import Mode
+
+__all__ = ["TabularArgs", "run"]
+
+Preset = Literal["default", "paper", "released"]
+
+
+@dataclass(frozen=True)
+class TabularArgs:
+    """Learn a policy on a finite constrained MDP from sampled data, and compare it with the exact optimum.
+
+    Values and limits are discounted sums (J-units).
+
+    Examples:
+        slater tabular --algo pdca --cmdp paper --seed 3 --n 1000 --json
+
+        slater tabular --costs 2 --n 5000 --mode exactly-feasible
+
+        slater tabular --algo mbcl --file problem.npz
+
+    """
+
+    algo: Literal["pdca", "mbcl", "coptidice", "plugin", "acrab", "mabo", "prorl"] = "pdca"
+    """Algorithm; the last three ignore the limits."""
+    cmdp: Literal["paper", "sparse", "coptidice"] = "paper"
+    """Random problem: the paper's (10 states, 5 actions), the sparse variant, or COptiDICE's 50 states."""
+    file: Path | None = None
+    """Your own problem instead: a .npz file with a model or a log (docs/tabular.md has the fields)."""
+    seed: int = 0
+    """Seed of the problem and of the data drawn from it."""
+    n: int = 1000
+    """Number of logged transitions to draw (ignored for a file that holds a log)."""
+    costs: int = 1
+    """Number of costs of the random problem (1, 2 or 3)."""
+    mode: Mode | None = None
+    """The theorem that sets B and the tightening of PDCA's limits."""
+    preset: Preset = "default"
+    """Settings: our defaults, the paper's, or those of released code with its mistakes (mbcl)."""
+    iterations: int | None = None
+    """Rounds of PDCA, A-Crab or MBCL."""
+    bound: float | None = None
+    """B, the most that the multipliers may sum to; chosen from the data unless given."""
+    weight_bound: float = 5.0
+    """C_infinity, the largest importance weight that the critics of PDCA and A-Crab guard against."""
+    step: float | None = None
+    """Step size of the policy player (PDCA, A-Crab) or of the multipliers (MBCL)."""
+    output: Output | None = None
+    """How PDCA weighs its members: the paper's uniform mixture, its tail, or a linear program."""
+    epsilon: float | None = None
+    """Tolerance of the mode's theorem, J-units."""
+    delta: float = 0.01
+    """Probability of failure of the mode's theorem."""
+    phi: float | None = None
+    """Slater margin, normalised units; estimated from the data unless given."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print one JSON object instead of a table."""
+
+
+def run(args: list[str]) -> int:
+    """Parse, run, print."""
+    options = tyro.cli(TabularArgs, args=args, prog="slater tabular")
+    cmdp, data = _problem(options)
+    algorithm = _algorithm(options)
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        # the same sentence is among the notes that are printed below
+        warnings.simplefilter("ignore")
+        result = _learn(algorithm, data, quiet=options.json)
+    seconds = time.perf_counter() - start
+    record = run_record(data, result, cmdp)
+    plan = algorithm.plan(data) if isinstance(algorithm, tab.PDCA) else None
+    if plan is not None:
+        record["plan"] = {
+            "mode": plan.mode,
+            "epsilon": plan.epsilon,
+            "delta": plan.delta,
+            "phi": plan.phi if plan.phi == plan.phi else None,
+            "B": plan.bound,
+            "tightening": plan.tightening.tolist(),
+            "required_iterations": plan.required_iterations,
+            "required_n": plan.required_size,
+        }
+    first = {"algo": record.pop("algo"), "seed": None if cmdp is None else options.seed}
+    record = first | record | {"seconds": round(seconds, 4)}
+    if options.json:
+        print(json.dumps(record))
+    else:
+        _print(record, data)
+    return 0
+
+
+def _problem(options: TabularArgs) -> tuple[tab.CMDP | None, tab.Counts]:
+    rng = np.random.default_rng(_seed(options.seed))
+    behaviour = None
+    if options.file is not None:
+        loaded = load_problem(options.file)
+        if isinstance(loaded, tab.Counts):
+            return None, loaded
+        cmdp, behaviour = loaded
+    elif options.cmdp == "coptidice":
+        if options.costs != 1:
+            raise InputError("the coptidice problem has one cost; use --cmdp paper or sparse for several.")
+        cmdp = tab.coptidice_cmdp(rng)
+        behaviour = tab.coptidice_behaviour(cmdp)
+    else:
+        cmdp = tab.GENERATORS[options.cmdp](rng, costs=options.costs)
+    solution = cmdp.solve()
+    if behaviour is None:
+        behaviour = tab.half_optimal_behaviour(cmdp, solution)
+    return cmdp, tab.Counts.sample(cmdp, behaviour, options.n, rng)
+
+
+def _seed(seed: int) -> int:
+    if seed < 0:
+        raise InputError(f"seed is {seed}, but it must not be negative.")
+    return seed
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """Only what the user gave; everything else keeps the algorithm's default."""
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _algorithm(o: TabularArgs) -> tab.Algorithm:
+    if o.mode is not None and o.algo != "pdca":
+        raise InputError(f"--mode belongs to pdca; {o.algo} has no such theorem.")
+    if o.preset == "released" and o.algo != "mbcl":
+        raise InputError("the preset released exists for mbcl only; use paper or default.")
+    box = tab.Box(o.weight_bound)
+    match o.algo:
+        case "pdca" if o.preset == "paper":
+            return tab.PDCA.paper(
+                weight_bound=o.weight_bound, **_given(step=o.step, bound=o.bound, iterations=o.iterations)
+            )
+        case "pdca":
+            given = _given(step=o.step, bound=o.bound, iterations=o.iterations)
+            theorem: dict[str, Any] = {"mode": o.mode, "epsilon": o.epsilon, "delta": o.delta, "phi": o.phi}
+            return tab.PDCA(weights=box, output=o.output, **theorem, **given)
+        case "mbcl":
+            given = _given(rounds=o.iterations, bound=o.bound, step=o.step)
+            return tab.MBCL(released=o.preset == "released", **given)
+        case "coptidice":
+            return tab.COptiDICE.paper() if o.preset == "paper" else tab.COptiDICE()
+        case "acrab":
+            return tab.ACrab(weights=box, **_given(iterations=o.iterations, step=o.step))
+    return tab.ALGORITHMS[o.algo]()
+
+
+def _learn(algorithm: tab.Algorithm, data: tab.Counts, *, quiet: bool) -> tab.Result:
+    if quiet or not isinstance(algorithm, tab.PDCA):
+        return algorithm.run(data)
+    with Progress(transient=True, console=Console(stderr=True)) as progress:
+        task = progress.add_task("PDCA", total=None)
+        return algorithm.run(
+            data, progress=lambda k: progress.update(task, completed=k, description=f"PDCA round {k}")
+        )
+
+
+def _print(record: dict[str, Any], data: tab.Counts) -> None:
+    console = Console()
+    known = record["J_R"] is not None
+    table = Table(title=f"{record['algo']} on {record['n']} transitions (discounted sums)")
+    for column in ("", "policy", "estimated from data", "optimum", "limit", "multiplier", "optimal"):
+        table.add_column(column, justify="left" if not column else "right")
+    estimate = record["estimate"]
+
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.4f}"
+
+    table.add_row(
+        "reward", number(record["J_R"]), number(estimate["J_R"]), number(record["J_R_star"]), "", "", ""
+    )
+    for i, limit in enumerate(record["limits"]):
+        cost = record["J_C"][i] if known else None
+        met = "" if cost is None else " [green]met[/]" if cost <= limit + 1e-9 else " [red]exceeded[/]"
+        table.add_row(
+            f"cost {i}" if len(record["limits"]) > 1 else "cost",
+            number(cost) + met,
+            f"{estimate['J_C'][i]:.4f} ± {estimate['J_C_standard_error'][i]:.4f}",
+            "",
+            number(limit),
+            number(record["lambda_mean"][i]),
+            number(record["lambda_star"][i] if known else None),
+        )
+    console.print(table)
+    unseen = len(data.coverage.unseen_pairs)
+    console.print(
+        f"duality gap {number(record['gap'])} (estimated {number(estimate['gap'])}), "
+        f"Slater margin phi {number(record['phi'])}, B {record['B']:.3g}, {record['iterations']} iterations, "
+        f"{record['seconds']:.2f} s; {unseen} of {data.seen.size} pairs never seen"
+    )
+    if "plan" in record:
+        plan = record["plan"]
+        console.print(
+            f"{plan['mode']}: epsilon {plan['epsilon']:.3g}, limits tightened by "
+            f"{[round(t, 4) for t in plan['tightening']]}; the theorem asks for K = "
+            f"{plan['required_iterations']:.2g} and n = {plan['required_n']:.2g}, up to constants"
+        )
+    for note in record["notes"]:
+        console.print(f"note: {note}")

@@ -1,0 +1,146 @@
+"""Curves of reward and cost against the size of the data, with their tables."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+__all__ = ["Curve", "draw_against_size", "draw_rates", "fit_slope", "summarise", "write_csv"]
+
+Row = dict[str, Any]
+
+REWARD, COST, LIMIT = "reward", "cost", "#b03a2e"
+PALETTE = ("#1b4f72", "#d68910", "#117a65", "#7d3c98", "#909497")
+MARKERS = ("o", "s", "^", "D", "v")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One algorithm of a figure: its name in the rows and its label in the legend."""
+
+    name: str
+    label: str
+
+
+def summarise(rows: Sequence[Row], *, by: tuple[str, ...], values: tuple[str, ...]) -> list[Row]:
+    """Mean and standard error of `values` over the rows that agree in `by`, in order of appearance."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in by), []).append(row)
+    summary = []
+    for key, members in groups.items():
+        line: Row = dict(zip(by, key, strict=True)) | {"repeats": len(members)}
+        for name in values:
+            sample = np.array([row[name] for row in members], dtype=float)
+            line[f"{name}_mean"] = float(sample.mean())
+            error = sample.std(ddof=1) / np.sqrt(len(sample)) if len(sample) > 1 else 0.0
+            line[f"{name}_se"] = float(error)
+        summary.append(line)
+    return summary
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """The rows as a CSV file with one column per field."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def draw_against_size(
+    stem: Path, summary: Sequence[Row], groups: Sequence[tuple[str, Sequence[Curve]]], *, title: str
+) -> None:
+    """Two rows of panels, reward above cost, one column per group; `stem`.png and `stem`.svg."""
+    figure, axes = plt.subplots(
+        2, len(groups), figsize=(6.2 * len(groups), 6.4), sharex=True, sharey="row", squeeze=False
+    )
+    for column, (name, curves) in enumerate(groups):
+        for row, value in enumerate((REWARD, COST)):
+            axis = axes[row][column]
+            for index, curve in enumerate(curves):
+                points = [line for line in summary if line["algo"] == curve.name]
+                x = np.array([line["n"] for line in points])
+                mean = np.array([line[f"{value}_mean"] for line in points])
+                error = np.array([line[f"{value}_se"] for line in points])
+                color, marker = PALETTE[index % len(PALETTE)], MARKERS[index % len(MARKERS)]
+                axis.plot(x, mean, color=color, marker=marker, markersize=4, label=curve.label)
+                axis.fill_between(x, mean - error, mean + error, color=color, alpha=0.15, linewidth=0)
+            what = "optimum" if value == REWARD else "limit"
+            axis.axhline(1.0, color=LIMIT, linestyle="--", linewidth=1, label=what)
+            axis.set_xscale("log")
+            axis.grid(alpha=0.25)
+            axis.set_ylabel("reward / optimum" if value == REWARD else "cost / limit")
+            if value == COST:
+                axis.set_xlabel("transitions in the dataset")
+        axes[0][column].set_title(name, fontsize=10)
+        axes[0][column].legend(fontsize=8, frameon=False, loc="best")
+    for axis in axes[1]:
+        # one hopeless curve must not flatten the others
+        top = np.quantile([line["cost_mean"] for line in summary], 0.97) * 1.1
+        axis.set_ylim(0, max(1.5, min(float(top), 4.0)))
+    figure.suptitle(title)
+    figure.tight_layout()
+    _save(figure, stem)
+
+
+def draw_rates(stem: Path, summary: Sequence[Row], slopes: dict[str, float]) -> None:
+    """Errors against n on log-log axes with fitted slopes, and the effect of tightening."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6))
+    plain = [row for row in summary if not row["tightened"]]
+    n = np.array([row["n"] for row in plain], dtype=float)
+    for index, name in enumerate(slopes):
+        mean = np.array([row[f"{name}_mean"] for row in plain])
+        error = np.array([row[f"{name}_se"] for row in plain])
+        label = f"{name}, slope {slopes[name]:.2f}"
+        left.errorbar(n, mean, error, color=PALETTE[index], marker=MARKERS[index], markersize=4, label=label)
+    anchor = plain[0]["combined_mean"] if plain else 1.0
+    left.plot(n, anchor * (n / n[0]) ** -0.5, color="black", linestyle=":", label="slope -1/2")
+    left.set(xscale="log", yscale="log", xlabel="transitions in the dataset", ylabel="mean error (J-units)")
+    left.legend(fontsize=8, frameon=False)
+    left.grid(alpha=0.25)
+    for index, (tight, label) in enumerate(((False, "limits as given"), (True, "tightened (Theorem 3)"))):
+        rows = [row for row in summary if row["tightened"] == tight]
+        x = [row["n"] for row in rows]
+        right.plot(
+            x,
+            [r["feasible_mean"] for r in rows],
+            color=PALETTE[index],
+            marker="o",
+            label=f"share exactly feasible, {label}",
+        )
+        right.plot(
+            x,
+            [r["reward_mean"] for r in rows],
+            color=PALETTE[index],
+            linestyle="--",
+            label=f"reward / optimum, {label}",
+        )
+    right.set(xscale="log", xlabel="transitions in the dataset", ylim=(0, 1.1))
+    right.legend(fontsize=8, frameon=False, loc="lower right")
+    right.grid(alpha=0.25)
+    figure.tight_layout()
+    _save(figure, stem)
+
+
+def fit_slope(rows: Sequence[Row], value: str) -> float:
+    """The least-squares slope of log(value) against log(n); NaN where fewer than two values are positive."""
+    points = [(row["n"], row[value]) for row in rows if row[value] > 0]
+    if len(points) < 2:
+        return float("nan")
+    x, y = np.log(np.array(points, dtype=float)).T
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def _save(figure: Any, stem: Path) -> None:
+    for suffix in (".png", ".svg"):
+        figure.savefig(stem.with_suffix(suffix), dpi=130)
+    plt.close(figure)

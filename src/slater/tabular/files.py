@@ -1,0 +1,83 @@
+"""A user's own problem as one NumPy `.npz` file.
+
+Two kinds, told apart by their fields:
+
+- a model: `transition (S, A, S)`, `reward (S, A)`, `costs (I, S, A)`, `limits (I,)`, `discount`, and
+  optionally `start` (index or `(S,)`) and `behaviour (S, A)`, the policy that would log the data;
+- a log: `states (n,)`, `actions (n,)`, `next_states (n,)`, `rewards (n,)`, `costs (n, I)`, `limits (I,)`,
+  `discount`, and optionally `start`, `terminals (n,)`, `num_states`, `num_actions`.
+
+Limits are in J-units (discounted sums). Nothing in a file is executed: pickled objects are refused.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slater.errors import InputError
+from slater.tabular._check import Float, as_array, check_distribution
+from slater.tabular.cmdp import CMDP
+from slater.tabular.counts import Counts
+
+__all__ = ["load_problem", "save_model"]
+
+MODEL_FIELDS = ("transition", "reward", "costs", "limits", "discount")
+LOG_FIELDS = ("states", "actions", "next_states", "rewards", "costs", "limits", "discount")
+
+
+def load_problem(path: str | Path) -> tuple[CMDP, Float | None] | Counts:
+    """A model with its behaviour policy `(S, A)` (None if the file has none), or a log."""
+    fields = _read(Path(path))
+    kind = MODEL_FIELDS if "transition" in fields else LOG_FIELDS
+    missing = [name for name in kind if name not in fields]
+    if missing:
+        what = "model" if kind is MODEL_FIELDS else "log"
+        raise InputError(f"{path} is missing {', '.join(missing)}: a {what} needs {', '.join(kind)}.")
+    try:
+        if kind is LOG_FIELDS:
+            given: dict[str, Any] = {name: fields[name] for name in LOG_FIELDS if name != "discount"}
+            given |= {name: int(fields[name]) for name in ("num_states", "num_actions") if name in fields}
+            given |= {name: fields[name] for name in ("start", "terminals") if name in fields}
+            return Counts.from_arrays(**given, discount=float(fields["discount"]))
+        model: dict[str, Any] = {name: fields[name] for name in MODEL_FIELDS if name != "discount"}
+        cmdp = CMDP(**model, discount=float(fields["discount"]), start=fields.get("start", 0))
+        behaviour = None
+        if "behaviour" in fields:
+            shape = (cmdp.num_states, cmdp.num_actions)
+            behaviour = check_distribution("behaviour", as_array("behaviour", fields["behaviour"], shape))
+        return cmdp, behaviour
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except TypeError as error:
+        raise InputError(f"{path}: a field that should be one number is not ({error}).") from None
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    if not path.exists():
+        raise InputError(f"there is no file {path}.")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not hasattr(archive, "files"):
+                raise InputError(f"{path} holds a single array; a .npz file with named fields is needed.")
+            return {name: archive[name] for name in archive.files}
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} cannot be read as a NumPy .npz file ({_short(error)}).") from None
+
+
+def _short(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def save_model(path: str | Path, cmdp: CMDP, behaviour: Float | None = None) -> None:
+    """Write a model that `load_problem` and `slater tabular --file` read."""
+    fields = {name: np.asarray(getattr(cmdp, name)) for name in (*MODEL_FIELDS, "start")}
+    if behaviour is not None:
+        fields["behaviour"] = behaviour
+    np.savez_compressed(path, allow_pickle=False, **fields)

@@ -1,0 +1,223 @@
+"""Off-policy evaluation: point estimates, intervals, and the standard error."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given
+from slater import tabular as tab
+from slater.tabular.ope import MinimaxEstimator, ModelEstimator
+
+from .problems import (
+    deterministic_cmdp,
+    few,
+    fewer,
+    population,
+    random_cmdp,
+    random_policy,
+    sampled,
+    seeds,
+    without_pair,
+)
+
+S, A = 3, 2
+
+
+@given(seeds)
+@few
+def test_the_behaviour_policy_is_worth_what_the_data_show(seed: int) -> None:
+    # on the population E_mu[U] = (1 - gamma) J_U(mu); the estimate of mu's value is that mean
+    cmdp = random_cmdp(seed)
+    mu = random_policy(np.random.default_rng(seed), S, A)
+    data = population(cmdp, mu)
+    assert np.allclose(data.behaviour, mu)
+    mean = data.horizon * float(np.sum(data.distribution * data.costs[0]))
+    assert tab.evaluate(data, mu[None], data.costs, "high")[0, 0] == pytest.approx(mean)
+    assert ModelEstimator(data).costs(mu)[0] == pytest.approx(mean)
+
+
+@given(seeds)
+@few
+def test_complete_episodes_of_the_behaviour_policy_average_to_its_value(seed: int) -> None:
+    # episodes that truly end: the empirical model of the empirical policy reproduces the mean return
+    rng = np.random.default_rng(seed)
+    rows, returns = [], []
+    for _ in range(30):
+        s, G, t = 0, 0.0, 0
+        while True:
+            a, follow, r = int(rng.integers(2)), int(rng.integers(3)), 0.0
+            end = bool(rng.random() < 0.3)
+            r = float(s + a) / 3
+            G += r
+            rows.append((s, a, follow, r, end))
+            if end:
+                break
+            s, t = follow, t + 1
+        returns.append(G)
+    s, a, follow, r, end = map(np.array, zip(*rows, strict=True))
+    # a discount near one, since only the undiscounted mean is reproduced exactly
+    data = tab.Counts.from_arrays(
+        states=s,
+        actions=a,
+        next_states=follow,
+        rewards=r,
+        costs=r,
+        limits=[1.0],
+        discount=1 - 1e-7,
+        terminals=end,
+        num_states=3,
+        num_actions=2,
+    )
+    assert tab.evaluate(data, data.behaviour[None], data.costs, "low")[0, 0] == pytest.approx(
+        np.mean(returns), rel=1e-4
+    )
+
+
+@given(seeds)
+@few
+def test_evaluation_on_the_population_is_exact(seed: int) -> None:
+    cmdp, rng = random_cmdp(seed, costs=2), np.random.default_rng(seed)
+    data = population(cmdp, random_policy(rng, S, A))
+    policies = np.array([random_policy(rng, S, A) for _ in range(3)])
+    J = tab.evaluate(data, policies, data.costs, "high")
+    assert J.shape == (3, 2)
+    assert np.allclose(J, [cmdp.returns(pi)[1] for pi in policies])
+
+
+@given(seeds)
+@few
+def test_the_interval_contains_the_truth_on_the_population_with_a_pair_missing(seed: int) -> None:
+    cmdp, rng = random_cmdp(seed), np.random.default_rng(seed)
+    data = without_pair(population(cmdp, random_policy(rng, S, A)), 1, 0)
+    pi = random_policy(rng, S, A)
+    for U, truth in ((cmdp.reward, cmdp.returns(pi)[0]), (cmdp.costs[0], cmdp.returns(pi)[1][0])):
+        low, high = tab.identification_interval(data, pi, U)
+        assert low < high
+        assert low - 1e-9 <= truth <= high + 1e-9
+        # a policy that avoids the missing pair is identified
+        pi_safe = pi.copy()
+        pi_safe[1] = [0.0, 1.0]
+        low, high = tab.identification_interval(data, pi_safe, U)
+        assert low == pytest.approx(high)
+        assert low == pytest.approx(float(cmdp.start @ cmdp.state_values(pi_safe, U)))
+
+
+def consistent_range(data: tab.Counts, pi: np.ndarray, U: np.ndarray) -> tuple[float, float]:
+    """The ends of `f(s0, pi)` over f in the box with no Bellman residual on the data's pairs."""
+    f = cp.Variable((S, A))
+    V = cp.sum(cp.multiply(pi, f), axis=1)
+    low, high = data.value_box(U)
+    constraints = [f >= low, f <= high]
+    for s in range(S):
+        for a in range(A):
+            if data.seen[s, a]:
+                constraints.append(f[s, a] == U[s, a] + data.discount * (data.kernel[s, a] @ V))
+    value = data.start @ V
+    ends = []
+    for goal in (cp.Minimize(value), cp.Maximize(value)):
+        problem = cp.Problem(goal, constraints)
+        problem.solve(solver=cp.CLARABEL)
+        ends.append(float(problem.value))
+    return ends[0], ends[1]
+
+
+@given(seeds)
+@few
+def test_the_interval_is_the_range_of_values_without_residual(seed: int) -> None:
+    data = without_pair(sampled(random_cmdp(seed), 80, seed), 1, 0)
+    pi = random_policy(np.random.default_rng(seed), S, A)
+    assert tab.identification_interval(data, pi, data.costs[0]) == pytest.approx(
+        consistent_range(data, pi, data.costs[0]), abs=1e-5
+    )
+
+
+@given(seeds)
+@few
+def test_the_minimax_interval_closes_on_the_truth_when_w_holds_the_weights(seed: int) -> None:
+    cmdp, rng = random_cmdp(seed), np.random.default_rng(seed)
+    mu, pi = random_policy(rng, S, A), random_policy(rng, S, A)
+    data = population(cmdp, mu)
+    largest = float((cmdp.occupancy(pi) / cmdp.occupancy(mu)).max())
+    truth = cmdp.returns(pi)[1][0]
+    assert tab.minimax_interval(data, pi, cmdp.costs[0], tab.Box(largest * 1.01)) == pytest.approx(
+        (truth, truth), abs=1e-6
+    )
+    # with too small a W it can only be wider: Q^pi is in F whatever W is
+    low, high = tab.minimax_interval(data, pi, cmdp.costs[0], tab.Box(0.6 * largest))
+    assert low <= truth + 1e-8
+    assert high >= truth - 1e-8
+
+
+@given(seeds)
+@fewer
+def test_the_minimax_interval_against_cvxpy_and_its_limit_in_the_bound(seed: int) -> None:
+    data = without_pair(sampled(random_cmdp(seed), 60, seed), 1, 0)
+    pi = random_policy(np.random.default_rng(seed), S, A)
+    U, bound = data.costs[0], 1.5
+    f = cp.Variable((S, A))
+    V = cp.sum(cp.multiply(pi, f), axis=1)
+    low, high = data.value_box(U)
+    dbar = [
+        data.distribution[s, a] * (f[s, a] - U[s, a] - data.discount * (data.kernel[s, a] @ V))
+        for s, a in np.argwhere(data.seen)
+    ]
+    weighted, box = cp.hstack(dbar), [f >= low, f <= high]
+    a = cp.Problem(cp.Minimize(data.start @ V + data.horizon * bound * cp.sum(cp.neg(weighted))), box)
+    b = cp.Problem(cp.Maximize(data.start @ V - data.horizon * bound * cp.sum(cp.pos(weighted))), box)
+    a.solve(solver=cp.CLARABEL)
+    b.solve(solver=cp.CLARABEL)
+    assert tab.minimax_interval(data, pi, U, tab.Box(bound)) == pytest.approx((a.value, b.value), abs=1e-5)
+    assert tab.minimax_interval(data, pi, U, tab.Box(1e5)) == pytest.approx(
+        tab.identification_interval(data, pi, U), abs=1e-4
+    )
+
+
+def test_the_standard_error_is_the_deviation_over_fresh_datasets() -> None:
+    cmdp, rng = random_cmdp(11, states=4, actions=2), np.random.default_rng(11)
+    mu = random_policy(rng, 4, 2)
+    mixture = tab.Mixture(np.array([random_policy(rng, 4, 2) for _ in range(3)]), np.array([0.2, 0.3, 0.5]))
+    estimates, errors = [], []
+    for _ in range(400):
+        data = tab.Counts.sample(cmdp, mu, 3000, rng)
+        J = tab.evaluate(data, mixture.members, data.costs, "high")[:, 0]
+        estimates.append(mixture.weights @ J)
+        errors.append(tab.standard_error(data, mixture, data.costs[0]))
+    # the deviation of 400 draws is itself known to about 4 percent
+    assert np.mean(errors) == pytest.approx(np.std(estimates), rel=0.15)
+    assert np.mean(estimates) == pytest.approx(mixture.returns(cmdp)[1][0], abs=5 * np.mean(errors) / 20 + 1e-3)
+
+
+def test_the_standard_error_shrinks_with_the_root_of_n_and_vanishes_without_chance() -> None:
+    cmdp = random_cmdp(12)
+    single = tab.Mixture.single(tab.uniform_policy(S, A))
+    small = tab.standard_error(sampled(cmdp, 2_000, 1), single, cmdp.costs[0])
+    large = tab.standard_error(sampled(cmdp, 200_000, 1), single, cmdp.costs[0])
+    assert small / large == pytest.approx(10.0, rel=0.2)
+    certain = sampled(deterministic_cmdp(12), 2_000, 1)
+    assert tab.standard_error(certain, single, certain.costs[0]) == pytest.approx(0.0, abs=1e-7)
+
+
+@given(seeds)
+@fewer
+def test_the_papers_loss_finds_the_model_estimate_in_its_exact_form_only(seed: int) -> None:
+    cmdp, rng = random_cmdp(seed), np.random.default_rng(seed)
+    data = population(cmdp, random_policy(rng, S, A))
+    pi = random_policy(rng, S, A)
+    truth = cmdp.returns(pi)[1]
+    assert MinimaxEstimator(data, tab.Box(5.0)).costs(pi) == pytest.approx(truth, abs=1e-5)
+    certain = population(deterministic_cmdp(seed), tab.uniform_policy(S, A))
+    exact = ModelEstimator(certain).costs(pi)
+    seen_only = np.all(certain.seen | (certain.state_counts == 0)[:, None])
+    if seen_only and certain.seen.all():
+        assert MinimaxEstimator(certain, tab.PerSampleBox(5.0)).costs(pi) == pytest.approx(exact, abs=1e-5)
+
+
+def test_the_per_sample_loss_is_biased_for_random_transitions() -> None:
+    # the fact that makes it no default: infinite data do not help
+    rng = np.random.default_rng(0)
+    biases = []
+    for seed in range(5):
+        cmdp = random_cmdp(seed, states=4)
+        data = population(cmdp, tab.uniform_policy(4, 2))
+        pi = np.eye(2)[rng.integers(2, size=4)]
+        biases.append(abs(MinimaxEstimator(data, tab.PerSampleBox(5.0)).costs(pi)[0] - cmdp.returns(pi)[1][0]))
+    assert max(biases) > 0.01
