@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given
+
 from slater import tabular as tab
 
 from .problems import few, population, random_cmdp, random_policy, sampled, seeds, without_pair
@@ -124,8 +125,8 @@ def test_the_model_of_the_population_is_the_truth(seed: int) -> None:
     mu, pi = random_policy(rng, 3, 2), random_policy(rng, 3, 2)
     model = population(cmdp, mu).model()
     J_R, J_C = model.returns(np.vstack([pi, np.full((2, 2), 0.5)]))
-    assert J_R == pytest.approx(cmdp.returns(pi)[0])
-    assert J_C == pytest.approx(cmdp.returns(pi)[1])
+    assert pytest.approx(cmdp.returns(pi)[0]) == J_R
+    assert pytest.approx(cmdp.returns(pi)[1]) == J_C
 
 
 @given(seeds)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given
+
 from slater import tabular as tab
 
 from .problems import few, random_cmdp, random_policy, seeds
@@ -20,8 +21,8 @@ def test_the_value_is_the_weighted_mean_of_the_members_values(seed: int) -> None
     mixture = random_mixture(rng)
     values = [cmdp.returns(member) for member in mixture.members]
     J_R, J_C = mixture.returns(cmdp)
-    assert J_R == pytest.approx(mixture.weights @ [v[0] for v in values])
-    assert J_C == pytest.approx(mixture.weights @ np.array([v[1] for v in values]))
+    assert pytest.approx(mixture.weights @ [v[0] for v in values]) == J_R
+    assert pytest.approx(mixture.weights @ np.array([v[1] for v in values])) == J_C
 
 
 @given(seeds)
@@ -30,8 +31,8 @@ def test_the_equivalent_markov_policy_has_the_same_value(seed: int) -> None:
     cmdp, rng = random_cmdp(seed, costs=2), np.random.default_rng(seed)
     mixture = random_mixture(rng)
     J_R, J_C = cmdp.returns(mixture.markov(cmdp))
-    assert J_R == pytest.approx(mixture.returns(cmdp)[0])
-    assert J_C == pytest.approx(mixture.returns(cmdp)[1])
+    assert pytest.approx(mixture.returns(cmdp)[0]) == J_R
+    assert pytest.approx(mixture.returns(cmdp)[1]) == J_C
 
 
 def test_averaging_action_probabilities_is_another_policy() -> None:
@@ -51,7 +52,9 @@ def test_averaging_action_probabilities_is_another_policy() -> None:
 def test_simulation_agrees_with_the_exact_value(seed: int) -> None:
     cmdp, rng = random_cmdp(seed), np.random.default_rng(seed)
     # two members that differ much, so that a wrong mixture would show
-    mixture = tab.Mixture(np.array([np.tile([1.0, 0.0], (3, 1)), np.tile([0.1, 0.9], (3, 1))]), np.array([0.3, 0.7]))
+    mixture = tab.Mixture(
+        np.array([np.tile([1.0, 0.0], (3, 1)), np.tile([0.1, 0.9], (3, 1))]), np.array([0.3, 0.7])
+    )
     earned, paid = [], []
     for _ in range(1500):
         actor = mixture.begin(rng=rng)

@@ -4,6 +4,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given
+
 from slater import tabular as tab
 from slater.tabular.ope import MinimaxEstimator, ModelEstimator
 
@@ -183,7 +184,9 @@ def test_the_standard_error_is_the_deviation_over_fresh_datasets() -> None:
         errors.append(tab.standard_error(data, mixture, data.costs[0]))
     # the deviation of 400 draws is itself known to about 4 percent
     assert np.mean(errors) == pytest.approx(np.std(estimates), rel=0.15)
-    assert np.mean(estimates) == pytest.approx(mixture.returns(cmdp)[1][0], abs=5 * np.mean(errors) / 20 + 1e-3)
+    assert np.mean(estimates) == pytest.approx(
+        mixture.returns(cmdp)[1][0], abs=5 * np.mean(errors) / 20 + 1e-3
+    )
 
 
 def test_the_standard_error_shrinks_with_the_root_of_n_and_vanishes_without_chance() -> None:
@@ -219,5 +222,7 @@ def test_the_per_sample_loss_is_biased_for_random_transitions() -> None:
         cmdp = random_cmdp(seed, states=4)
         data = population(cmdp, tab.uniform_policy(4, 2))
         pi = np.eye(2)[rng.integers(2, size=4)]
-        biases.append(abs(MinimaxEstimator(data, tab.PerSampleBox(5.0)).costs(pi)[0] - cmdp.returns(pi)[1][0]))
+        biases.append(
+            abs(MinimaxEstimator(data, tab.PerSampleBox(5.0)).costs(pi)[0] - cmdp.returns(pi)[1][0])
+        )
     assert max(biases) > 0.01

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import linprog
+
 from slater.tabular.dual import ExponentiatedGradient, Greedy, ProjectedGradient, project_simplex
 from slater.tabular.primal import NaturalPolicyGradient
 
