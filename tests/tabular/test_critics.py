@@ -337,8 +337,8 @@ def test_true_ends_are_followed_by_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = 60
     data = tab.Counts.from_arrays(
-        states=rng.integers(2, size=n).tolist() + [0, 1],
-        actions=rng.integers(2, size=n).tolist() + [0, 0],
+        states=[*rng.integers(2, size=n), 0, 1],
+        actions=[*rng.integers(2, size=n), 0, 0],
         next_states=np.zeros(n + 2, dtype=int),
         rewards=np.full(n + 2, 0.7),
         costs=np.full(n + 2, 0.3),

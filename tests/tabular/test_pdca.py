@@ -10,21 +10,11 @@ from slater import tabular as tab
 from slater.errors import InputError
 from slater.tabular.result import data_driven_bound
 
-from .problems import fewer, population, random_cmdp, sampled, seeds, without_pair
-
-
-def problem(seed: int, *, states: int = 4, actions: int = 3, costs: int = 1) -> tab.CMDP:
-    """A problem whose limits bind, between the least costs and those of the unconstrained optimum."""
-    for attempt in range(seed, seed + 100_000, 1000):
-        cmdp = random_cmdp(attempt, states=states, actions=actions, costs=costs)
-        multipliers = cmdp.solve().multipliers
-        if multipliers.min(initial=1.0) > 0.01 and multipliers.sum() < 5:
-            return cmdp
-    raise AssertionError("no binding problem found")
+from .problems import binding_cmdp, fewer, population, random_cmdp, sampled, seeds, without_pair
 
 
 def test_on_the_population_the_mixture_is_a_saddle_point() -> None:
-    cmdp = problem(1)
+    cmdp = binding_cmdp(1)
     data = population(cmdp, tab.uniform_policy(4, 3))
     best = cmdp.solve()
     result = tab.PDCA(iterations=400, weights=tab.Box(20.0)).run(data)
@@ -36,7 +26,7 @@ def test_on_the_population_the_mixture_is_a_saddle_point() -> None:
 
 
 def test_more_rounds_shrink_the_gap() -> None:
-    cmdp = problem(2)
+    cmdp = binding_cmdp(2)
     data = population(cmdp, tab.uniform_policy(4, 3))
     gaps = []
     for K in (10, 400):
@@ -66,7 +56,7 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("costs", [1, 2])
 def test_every_setting_gives_a_mixture_with_multipliers_in_their_set(name: str, costs: int) -> None:
-    cmdp = problem(3, costs=costs)
+    cmdp = binding_cmdp(3, costs=costs)
     cmdp = cmdp.with_limits(cmdp.limits + 0.2)
     data = sampled(cmdp, 3000, 3)
     before = data.transitions.copy()
@@ -103,14 +93,14 @@ def test_the_trace_is_the_greedy_answer_to_the_estimated_costs(seed: int) -> Non
 
 
 def test_the_multipliers_belong_to_the_mixture() -> None:
-    data = sampled(problem(4), 1000, 4)
+    data = sampled(binding_cmdp(4), 1000, 4)
     for output in ("uniform", "tail"):
         result = tab.PDCA(iterations=30, output=output).run(data)
         assert result.multipliers == pytest.approx(result.policy.weights @ result.trace["multipliers"])
 
 
 def test_a_bound_below_the_multiplier_is_warned_about() -> None:
-    data = sampled(problem(5), 3000, 5)
+    data = sampled(binding_cmdp(5), 3000, 5)
     _, needed, _ = data_driven_bound(data, data.limits)
     assert needed > 0
     with pytest.warns(UserWarning, match="not above the multiplier"):
@@ -122,7 +112,7 @@ def test_a_bound_below_the_multiplier_is_warned_about() -> None:
 
 
 def test_the_automatic_bound_is_above_the_estimated_multiplier() -> None:
-    data = sampled(problem(6), 3000, 6)
+    data = sampled(binding_cmdp(6), 3000, 6)
     multipliers = data.model("pessimistic").solve().multipliers
     bound, needed, notes = data_driven_bound(data, data.limits)
     assert needed == pytest.approx(multipliers.sum())
@@ -132,14 +122,14 @@ def test_the_automatic_bound_is_above_the_estimated_multiplier() -> None:
 
 
 def test_limits_out_of_reach_of_the_data_are_said_to_be() -> None:
-    cmdp = problem(7)
+    cmdp = binding_cmdp(7)
     low = cmdp.with_limits(np.maximum(cmdp.limits - cmdp.slater_margin() * 5 - 0.3, 0.0))
     result = tab.PDCA(iterations=3).run(sampled(low, 5000, 7))
     assert any("no policy meets the limits" in note for note in result.notes)
 
 
 def test_a_mode_uses_its_plan() -> None:
-    data = sampled(problem(8), 5000, 8)
+    data = sampled(binding_cmdp(8), 5000, 8)
     pdca = tab.PDCA(iterations=3, mode="nearly-feasible", epsilon=0.2, phi=0.25)
     assert pdca.run(data).bound == pytest.approx(5.0)
     assert tab.PDCA(iterations=3, mode="any-comparator", epsilon=0.5).run(data).bound == pytest.approx(10.0)
@@ -156,13 +146,13 @@ def test_a_mode_uses_its_plan() -> None:
 
 def test_progress_is_told_every_round() -> None:
     rounds: list[int] = []
-    tab.PDCA(iterations=4).run(sampled(problem(9), 200, 9), rounds.append)
+    tab.PDCA(iterations=4).run(sampled(binding_cmdp(9), 200, 9), rounds.append)
     assert rounds == [1, 2, 3, 4]
 
 
 def test_unseen_pairs_are_avoided() -> None:
     # the best action of state 0 was never seen: pessimism keeps the policy off it
-    cmdp = problem(10)
+    cmdp = binding_cmdp(10)
     best = int(np.argmax(cmdp.q_values(cmdp.solve().policy, cmdp.reward)[0]))
     data = without_pair(sampled(cmdp, 5000, 10), 0, best)
     result = tab.PDCA(iterations=200).run(data)
@@ -172,7 +162,7 @@ def test_unseen_pairs_are_avoided() -> None:
 
 def test_utilities_beyond_the_unit_interval_scale_with_the_answer() -> None:
     # J_R and B scale with the reward, and the game is the same game
-    cmdp = problem(11)
+    cmdp = binding_cmdp(11)
     data = population(cmdp, tab.uniform_policy(4, 3))
     large = tab.Counts(
         data.transitions, data.ends, 10 * data.reward, data.costs, data.limits, 0.8, data.start, data.size
@@ -198,7 +188,7 @@ def test_utilities_beyond_the_unit_interval_scale_with_the_answer() -> None:
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict, named: str) -> None:
-    data = sampled(problem(12), 100, 12)
+    data = sampled(binding_cmdp(12), 100, 12)
     with pytest.raises(InputError, match=named) as caught:
         tab.PDCA(**{"iterations": 2, **settings}).run(data)
     assert "\n" not in str(caught.value)
