@@ -72,7 +72,7 @@ def test_the_exactly_feasible_mode_keeps_the_limits(costs: int) -> None:
     seeds = few(2)
     scores = score(tab.PDCA(mode="exactly-feasible"), 5000, seeds, costs)
     scores.report(f"PDCA exactly-feasible, n = 5000, {costs} cost(s)")
-    assert scores.feasible >= len(seeds) - 1
+    assert scores.feasible >= 0.9 * len(seeds)
     assert scores.reward.mean() >= 0.95 - EXTRA
 
 

@@ -40,7 +40,7 @@ class ReproduceArgs:
     cmdp: Literal["paper", "sparse"] = "paper"
     """figure1's random problems."""
     repeats: int | None = None
-    """Problems per point; unless given, 10 for figure1 and 20 for the others (5 and 6 if quick)."""
+    """Problems per point; unless given, 10 for figure1, 20 for the others; fewer if quick."""
     out: Path | None = None
     """Output folder; unless given, runs/ and the experiment's name."""
     workers: int | None = None
@@ -79,8 +79,6 @@ def run(args: list[str]) -> int:
         return 0
     console = Console()
     _print_summary(console, result["summary"])
-    if "by_operator" in result:
-        _print_summary(console, result["by_operator"])
     if "slopes" in result:
         slopes = ", ".join(f"{name} {value:.2f}" for name, value in result["slopes"].items())
         console.print(f"fitted slopes of error against n (theory: -0.5): {slopes}")
