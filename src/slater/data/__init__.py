@@ -3,6 +3,24 @@
 from slater.data.checks import check
 from slater.data.dataset import Batch, Dataset, Metadata
 from slater.data.episodes import Episodes
+from slater.data.files import convert, inspect, load, open_dataset, save
+from slater.data.formats.base import ReadOptions
 from slater.data.problems import Problem, Report
+from slater.data.store import StoredDataset
 
-__all__ = ["Batch", "Dataset", "Episodes", "Metadata", "Problem", "Report", "check"]
+__all__ = [
+    "Batch",
+    "Dataset",
+    "Episodes",
+    "Metadata",
+    "Problem",
+    "ReadOptions",
+    "Report",
+    "StoredDataset",
+    "check",
+    "convert",
+    "inspect",
+    "load",
+    "open_dataset",
+    "save",
+]

@@ -18,7 +18,7 @@ from slater.data.dataset import ROW_FIELDS, Dataset, Metadata
 from slater.data.problems import Findings, Report
 from slater.errors import InputError
 
-__all__ = ["Column", "Layout", "Rows", "assemble", "dataset_of", "layout_of", "stream_rows"]
+__all__ = ["Column", "Layout", "Rows", "assemble", "layout_of", "stream_rows"]
 
 #: Raw columns that a format may have; anything else in a file is ignored.
 RAW_FIELDS = (*ROW_FIELDS, "episode")
@@ -95,6 +95,13 @@ def layout_of(
             findings.add("warning", "terminals", "missing: every end is taken for a timeout")
     elif "terminals" not in columns:
         findings.add("warning", "terminals", "missing: every episode is taken to end by a timeout")
+    if "next_observations" not in columns:
+        findings.add(
+            "warning",
+            "next_observations",
+            "missing: derived from the following rows; the last step of an "
+            "episode that ends by a timeout counts in its sums but not as a transition",
+        )
     if broken:
         return None
 
@@ -211,7 +218,17 @@ def _actions(
     values = np.asarray(raw["actions"]).reshape(size, layout.action_dim)
     if not layout.discrete:
         actions = np.ascontiguousarray(values, dtype=np.float32)
-        return actions if layout.clip is None else np.clip(actions, *layout.clip)
+        if layout.clip is None:
+            return actions
+        clipped = np.clip(actions, *layout.clip)
+        changed = (clipped != actions) & ~np.isnan(actions)
+        findings.add(
+            "warning",
+            "actions",
+            "was outside the bounds and is clipped",
+            offset + np.flatnonzero(changed.any(axis=1)),
+        )
+        return clipped
     indices = values[:, 0]
     with np.errstate(invalid="ignore"):
         whole = (indices >= 0) & (indices < 2**31) & (indices == np.floor(indices.astype(np.float64)))
@@ -276,7 +293,14 @@ def assemble(
     if layout is None:
         Report(name, tuple(findings.problems)).raise_errors()
         raise AssertionError("a layout is missing only where an error was noted")
-    return dataset_of([arrays], layout, metadata, findings, name)
+    inspector = Inspector(
+        layout.cost_names, metadata, findings, derived="next_observations" not in layout.present
+    )
+    ((rows, _),) = stream_rows([arrays], layout, findings)
+    inspector.update(rows, None)
+    inspector.finish()
+    Report(name, tuple(findings.problems)).raise_errors()
+    return Dataset(**rows, cost_names=layout.cost_names, metadata=metadata)
 
 
 def _array(key: str, value: Any) -> NDArray[Any]:
@@ -287,34 +311,3 @@ def _array(key: str, value: Any) -> NDArray[Any]:
     if array.ndim == 0:
         raise InputError(f"The {key} must have one entry per row, not be the single value {value!r}.")
     return array
-
-
-def dataset_of(
-    blocks: Iterable[Mapping[str, NDArray[Any]]],
-    layout: Layout,
-    metadata: Metadata,
-    findings: Findings,
-    name: str,
-    expected_fingerprint: str | None = None,
-) -> Dataset:
-    """Read all blocks into memory, checking them on the way; raise `InputError` on any error."""
-    inspector = Inspector(
-        layout.cost_names, metadata, findings, derived="next_observations" not in layout.present
-    )
-    parts: list[Rows] = []
-    for rows, after in stream_rows(blocks, layout, findings):
-        inspector.update(rows, after)
-        parts.append(rows)
-    inspector.finish()
-    Report(name, tuple(findings.problems)).raise_errors()
-    joined = {
-        key: parts[0][key] if len(parts) == 1 else np.concatenate([part[key] for part in parts])
-        for key in ROW_FIELDS
-    }
-    dataset = Dataset(**joined, cost_names=layout.cost_names, metadata=metadata)
-    if expected_fingerprint is not None and dataset.fingerprint != expected_fingerprint:
-        raise InputError(
-            f"{name} does not hold the rows it was written with (its fingerprint differs): "
-            "the file is damaged or was edited; get it again."
-        )
-    return dataset

@@ -7,14 +7,16 @@ so it is never counted as safe (published readers gave it return 0 and cost 0, h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.errors import InputError
 
-__all__ = ["Episodes"]
+__all__ = ["EpisodeCounter", "Episodes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,3 +123,65 @@ class Episodes:
         held = min(max(1, round(fraction * len(self))), len(self) - 1)
         order = np.random.default_rng(seed).permutation(len(self))
         return np.sort(order[held:]), np.sort(order[:held])
+
+
+class EpisodeCounter:
+    """Builds the table of episodes from blocks of rows, wherever the blocks are cut."""
+
+    def __init__(self, num_costs: int) -> None:
+        self._size = 0
+        self._started = 0
+        self._return = 0.0
+        self._costs = np.zeros(num_costs)
+        self._parts: list[Episodes] = []
+
+    def update(self, rows: Mapping[str, NDArray[Any]]) -> None:
+        """Take the next rows (the columns rewards, costs, terminals, timeouts)."""
+        block = Episodes.of_rows(rows["rewards"], rows["costs"], rows["terminals"], rows["timeouts"])
+        returns, costs = block.returns.copy(), block.costs.copy()
+        starts = block.starts + self._size
+        starts[0] = self._started
+        returns[0] += self._return
+        costs[0] += self._costs
+        stops = block.stops + self._size
+        self._size += len(rows["rewards"])
+        done = len(block) if block.complete[-1] else len(block) - 1
+        if done:
+            self._parts.append(
+                Episodes(
+                    starts=starts[:done],
+                    stops=stops[:done],
+                    returns=returns[:done],
+                    costs=costs[:done],
+                    terminated=block.terminated[:done],
+                    complete=block.complete[:done],
+                )
+            )
+        if done == len(block):
+            self._started, self._return, self._costs = self._size, 0.0, np.zeros_like(self._costs)
+        else:
+            self._started, self._return, self._costs = int(starts[-1]), float(returns[-1]), costs[-1]
+
+    def finish(self) -> Episodes:
+        """The table, with the incomplete last episode, if there is one, marked as such."""
+        parts = list(self._parts)
+        if self._started < self._size:
+            parts.append(
+                Episodes(
+                    starts=np.array([self._started]),
+                    stops=np.array([self._size]),
+                    returns=np.array([self._return]),
+                    costs=self._costs[None],
+                    terminated=np.array([False]),
+                    complete=np.array([False]),
+                )
+            )
+        names = ("starts", "stops", "returns", "costs", "terminated", "complete")
+        if not parts:
+            return Episodes.of_rows(
+                np.zeros(0),
+                np.zeros((0, len(self._costs))),
+                np.zeros(0, dtype=np.bool_),
+                np.zeros(0, dtype=np.bool_),
+            )
+        return Episodes(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

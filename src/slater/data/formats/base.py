@@ -1,0 +1,185 @@
+"""What every format is made of: a source that gives raw columns in blocks, a sink that takes rows."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data.assemble import RAW_FIELDS, Column, Rows
+from slater.data.dataset import Metadata
+from slater.data.problems import Findings
+from slater.errors import InputError
+
+__all__ = ["BLOCK_ROWS", "ReadOptions", "Sink", "Source", "damaged", "parse_columns", "stack_columns"]
+
+#: Rows read at a time; with 100 numbers in a row, a block is about 25 MB.
+BLOCK_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a reader is told, over and above what the file says; None leaves it to the file.
+
+    columns: role -> names in the file, e.g. {"observations": ("x", "y"), "costs": ("infos/cost",)}. The
+        roles are observations, actions, rewards, costs, terminals, timeouts, next_observations, episode.
+        Several names are put side by side; a name may end in * (all that begin so, in natural order).
+    cost_names: names of the costs, in order.
+    discrete: whether actions are indices; by default they are if there is one integer per row.
+    clip_actions: clip continuous actions to the bounds instead of reporting those outside.
+    """
+
+    env_id: str | None = None
+    horizon: int | None = None
+    action_low: tuple[float, ...] | None = None
+    action_high: tuple[float, ...] | None = None
+    num_actions: int | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cost_names: tuple[str, ...] | None = None
+    discrete: bool | None = None
+    clip_actions: bool = False
+
+    def __post_init__(self) -> None:
+        for role in self.columns:
+            if role not in RAW_FIELDS:
+                raise InputError(
+                    f"There is no role {role!r} for a column; the roles are {', '.join(RAW_FIELDS)}."
+                )
+        for name in ("horizon", "num_actions"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"The option {name} must be at least 1, not {value}.")
+        for name in ("action_low", "action_high"):
+            if any(not math.isfinite(bound) for bound in getattr(self, name) or ()):
+                raise InputError(f"The option {name} must be finite.")
+
+    def override(self, metadata: Metadata, action_dim: int | None) -> Metadata:
+        """The file's metadata with what the options say put over it; one bound serves all dimensions."""
+
+        def spread(bounds: tuple[float, ...] | None) -> tuple[float, ...] | None:
+            return bounds * action_dim if bounds is not None and len(bounds) == 1 and action_dim else bounds
+
+        told = {
+            "env_id": self.env_id,
+            "horizon": self.horizon,
+            "action_low": spread(self.action_low),
+            "action_high": spread(self.action_high),
+            "num_actions": self.num_actions,
+        }
+        return replace(metadata, **{name: value for name, value in told.items() if value is not None})  # type: ignore[arg-type]
+
+
+def parse_columns(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """A column map from texts like "observations=x,y,v*" and "costs=infos/cost"."""
+    columns: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        role, equals, names = text.partition("=")
+        listed = tuple(name.strip() for name in names.split(",") if name.strip())
+        if not equals or not listed:
+            raise InputError(f"The column map {text!r} is not ROLE=NAME[,NAME...], as observations=x,y.")
+        if role.strip() in columns:
+            raise InputError(
+                f"The role {role.strip()!r} is mapped twice; list all its columns after one '='."
+            )
+        columns[role.strip()] = listed
+    return columns
+
+
+class Source(ABC):
+    """An open file (or anything else) that gives raw columns, block by block.
+
+    name: what a person calls it; used in messages. format: the name of the format.
+    columns: names, shapes and types. metadata, cost_names, fingerprint: what it says of itself.
+    """
+
+    name: str
+    format: str
+    columns: dict[str, Column]
+    metadata: Metadata = Metadata()
+    cost_names: tuple[str, ...] | None = None
+    discrete: bool | None = None
+    fingerprint: str | None = None
+    #: the environment is known to clip actions, so those outside the bounds are clipped, with a warning
+    clips_actions: bool = False
+
+    def note(self, findings: Findings) -> None:
+        """Add the problems that only this format can see; called before blocks are read."""
+        return
+
+    @abstractmethod
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
+        """Raw columns, at most `rows` rows at a time, in order; may be called again to read again."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+        return
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Sink(ABC):
+    """A file being written: rows in blocks, then `finish`; a failure leaves no half file behind."""
+
+    @abstractmethod
+    def write(self, rows: Rows) -> None:
+        """Append rows."""
+
+    @abstractmethod
+    def finish(self, fingerprint: str) -> None:
+        """Complete the file and put it in its place."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Remove what was written so far."""
+
+
+def damaged(path: Path | str, error: BaseException, kind: str) -> NoReturn:
+    """Turn whatever a format's library raises on a damaged file into one sentence."""
+    detail = " ".join(str(error).split())[:200] or type(error).__name__
+    raise InputError(f"{path} is damaged or is no {kind} ({detail}); get or write it again.") from None
+
+
+def stack_columns(
+    role: str, names: Sequence[str], available: Sequence[str], read: Callable[[str], NDArray[Any]]
+) -> NDArray[Any]:
+    """The columns of one role side by side, shape (N,) for one flat column, else (N, width)."""
+    expanded = expand_names(role, names, available)
+    parts = [read(name) for name in expanded]
+    if len(parts) == 1:
+        return parts[0]
+    if len({len(part) for part in parts}) > 1:
+        raise InputError(f"The columns of {role} differ in length; they must have one entry per row.")
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+
+
+def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> list[str]:
+    """Column names with patterns such as `obs_*` replaced by what matches, in natural order."""
+    expanded: list[str] = []
+    for name in names:
+        if name.endswith("*"):
+            matches = sorted((n for n in available if n.startswith(name[:-1])), key=_natural)
+            if not matches:
+                raise InputError(f"No column begins with {name[:-1]!r}, wanted for {role}.")
+            expanded.extend(matches)
+        elif name in available:
+            expanded.append(name)
+        else:
+            listed = ", ".join(list(available)[:20]) or "none"
+            raise InputError(f"There is no column {name!r}, wanted for {role}; there are {listed}.")
+    return expanded
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    stem = name.rstrip("0123456789")
+    digits = name[len(stem) :]
+    return (stem, int(digits) if digits else -1, name)

@@ -1,0 +1,136 @@
+"""NumPy archives: one array per column, under the names of the roles; read and written in memory.
+
+A text entry `slater` holds JSON (metadata, cost names, fingerprint). Zip checksums guard the contents,
+and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data.assemble import RAW_FIELDS, Column, Rows
+from slater.data.dataset import ROW_FIELDS, Metadata
+from slater.data.formats.base import BLOCK_ROWS, ReadOptions, Sink, Source, damaged, stack_columns
+from slater.errors import InputError
+
+__all__ = ["NpzSink", "NpzSource"]
+
+_ERRORS = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+class NpzSource(Source):
+    """Reads an `.npz` archive, compressed or not, into memory."""
+
+    format = "npz"
+
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        self.name = str(path)
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                if isinstance(archive, np.ndarray):
+                    raise InputError(
+                        f"{path} holds one array; save the columns with np.savez(path, observations=...)."
+                    )
+                names = list(archive.files)
+                roles: dict[str, Sequence[str]] = {role: (role,) for role in RAW_FIELDS if role in names}
+                roles.update(options.columns)
+                self._arrays = {
+                    role: stack_columns(role, wanted, names, archive.__getitem__)
+                    for role, wanted in roles.items()
+                }
+                text = str(archive["slater"][()]) if "slater" in names else None
+        except InputError:
+            raise
+        except _ERRORS as error:
+            damaged(path, error, "NumPy archive")
+        if not self._arrays:
+            raise InputError(
+                f"{path} holds {', '.join(names) or 'nothing'}; name its arrays with --columns ROLE=NAME."
+            )
+        for role, array in self._arrays.items():
+            if array.ndim == 0:
+                raise InputError(f"{path}: {role} is a single value, not one entry per row.")
+        self.columns = {role: Column(len(a), a.shape[1:], a.dtype) for role, a in self._arrays.items()}
+        costs = roles.get("costs", ())
+        if len(costs) > 1:
+            self.cost_names = tuple(costs)
+        if text is not None:
+            self._read_notes(path, text, list(costs) == ["costs"])
+
+    def _read_notes(self, path: Path, text: str, own_costs: bool) -> None:
+        try:
+            record = json.loads(text)
+            self.metadata = Metadata.from_json(record["metadata"])
+            if own_costs:
+                self.cost_names = tuple(str(name) for name in record["cost_names"])
+            self.discrete = bool(record["discrete"])
+            self.fingerprint = str(record["fingerprint"])
+        except (ValueError, TypeError, KeyError) as error:
+            damaged(path, error, "archive written by Slater")
+
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
+        """Slices of the arrays, without copies."""
+        size = min(len(array) for array in self._arrays.values())
+        for start in range(0, size, rows):
+            yield {role: array[start : min(start + rows, size)] for role, array in self._arrays.items()}
+
+
+class NpzSink(Sink):
+    """Collects rows in memory and writes a compressed archive at the end."""
+
+    def __init__(
+        self, path: Path, metadata: Metadata, cost_names: tuple[str, ...], *, discrete: bool
+    ) -> None:
+        self._path = path
+        self._notes = {
+            "format": 1,
+            "metadata": metadata.to_json(),
+            "cost_names": list(cost_names),
+            "discrete": discrete,
+        }
+        self._blocks: list[Rows] = []
+
+    def write(self, rows: Rows) -> None:
+        """Keep rows."""
+        self._blocks.append(rows)
+
+    def finish(self, fingerprint: str) -> None:
+        """Write the archive under a temporary name, then rename it."""
+        arrays = {name: np.concatenate([block[name] for block in self._blocks]) for name in ROW_FIELDS}
+        if arrays["next_known"].all():
+            del arrays["next_known"]
+        notes = json.dumps({**self._notes, "fingerprint": fingerprint})
+        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
+        try:
+            with open(partial, "wb") as file:
+                np.savez_compressed(file, allow_pickle=False, slater=np.array(notes), **arrays)
+            os.replace(partial, self._path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
+
+    def abandon(self) -> None:
+        """Forget the rows; nothing was written."""
+        self._blocks = []
