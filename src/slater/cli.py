@@ -16,7 +16,9 @@ from slater.errors import InputError
 __all__ = ["COMMANDS", "main"]
 
 #: subcommand -> (module of `slater.commands` with a function `run(args: list[str]) -> int`, one line of help)
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "data": ("data", "look at a dataset, check it, convert it"),
+}
 
 BAD_INPUT = 2
 INTERRUPTED = 130

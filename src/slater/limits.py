@@ -114,7 +114,8 @@ class Limit:
         """The text that `Limit.parse` reads back to an equal limit."""
         name = "" if self.cost is None else f"{self.cost}="
         suffix = "" if self.unit == "episode" else f"/{self.unit}"
-        return f"{name}{self.value!r}{suffix}"
+        value = int(self.value) if self.value.is_integer() and self.value < 1e15 else self.value
+        return f"{name}{value!r}{suffix}"
 
 
 @dataclass(frozen=True)

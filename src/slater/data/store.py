@@ -2,7 +2,7 @@
 
 `slater data convert big.hdf5 big.store` makes a folder with
 
-    rows.npy        one packed record per step (a NumPy structured array: np.load(..., mmap_mode="r") reads it)
+    rows.npy        one packed record per step (a NumPy structured array; np.load reads it)
     episodes.npz    the table of episodes, and the rows whose next observation is unknown
     notes.json      metadata, cost names, sizes, fingerprint
 
@@ -393,7 +393,7 @@ class StoredDataset:
         return self.episodes.stops[episode] - (self._ends[episode] - positions)
 
     def sample(self, rng: np.random.Generator, count: int) -> Batch:
-        """`count` transitions drawn uniformly, with replacement, among those with a known next observation."""
+        """`count` transitions drawn uniformly, with replacement, where the next observation is known."""
         rows = np.empty(0, dtype=np.int64)
         for _ in range(1000):
             drawn = self.rows_of(rng.integers(self.size, size=count - len(rows)))

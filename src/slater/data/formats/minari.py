@@ -323,12 +323,12 @@ class MinariSink(Sink):
             raise InputError("Minari stores whole episodes, but the last one has no end; leave it out first.")
         if not rows["next_known"].all():
             raise InputError(
-                "Minari stores the observation after the last step of an episode, which this data does not have."
+                "Minari stores the observation after the last step of an episode; this data does not have it."
             )
         inside = ~ends[:-1]
         if not np.array_equal(rows["next_observations"][:-1][inside], rows["observations"][1:][inside]):
             raise InputError(
-                "Minari stores one observation per step, but here next observations differ from the following rows."
+                "Minari stores one observation per step; here next observations differ from the following rows."
             )
         stops = np.flatnonzero(ends) + 1
         starts = np.concatenate([[0], stops[:-1]])
