@@ -78,8 +78,8 @@ class Info:
     file: Annotated[str, tyro.conf.Positional]
     """A dataset (.hdf5, .npz, .parquet, .csv, .store, minari:ID) or the name of a published DSRL task."""
     limit: Repeated = ()
-    """Cost limits [NAME=]VALUE[/UNIT], per episode unless /step or /discounted is added; 10, 20 and 40 if none
-    is given. Limits without a name are alternatives, each for every cost; named ones together are one set."""
+    """Cost limits [NAME=]VALUE[/UNIT], per episode unless /step or /discounted is added; if none is
+    given, 10, 20 and 40. Limits without a name are alternatives, each for every cost; named ones together are one set."""
     gamma: float = 0.99
     """Discount that a /discounted limit refers to."""
     out: Path | None = None
@@ -183,13 +183,16 @@ def _locate(name: str) -> str | Path:
 def _bar(unit: str) -> Iterator[Callable[[int, int | None], None]]:
     """A progress bar on the error stream, shown from the first report of progress on."""
     columns = (BarColumn(), TextColumn("{task.completed:,.0f} " + unit), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = None
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
 
-        def report(done: int, total: int | None) -> None:
-            nonlocal task
-            if task is None:
-                task = progress.add_task("", total=total)
-            progress.update(task, completed=done)
+    def report(done: int, total: int | None) -> None:
+        if not bar.tasks:
+            bar.start()
+            bar.add_task("", total=total)
+        bar.update(bar.task_ids[0], completed=done)
 
+    try:
         yield report
+    finally:
+        if bar.tasks:
+            bar.stop()

@@ -136,7 +136,9 @@ class Opened:
             yield rows
         inspector.finish()
         if stated is not None and layout.clip is None and content.hexdigest() != stated:
-            message = "are not those the file was written with (its fingerprint differs): damaged or edited"
+            message = (
+                "are not those the file was written with (its fingerprint differs): it is damaged or edited"
+            )
             self.findings.add("error", "rows", message)
 
 

@@ -45,10 +45,8 @@ def summary_text(summary: Summary) -> str:
         best = "no safe episode" if share.best_return is None else f"best return {share.best_return:.4g}"
         if share.best_costs is not None:
             best += " at cost " + ", ".join(f"{cost:g}" for cost in share.best_costs)
-        limit = (
-            share.text if share.text == f"{share.bounds[0]!r}" else f"{share.text} = {_bounds(share.bounds)}"
-        )
-        lines.append(f"  <= {limit}: {share.safe:,} ({share.share:.1%}), {best}")
+        per_episode = f" = {_bounds(share.bounds)}" if "/" in share.text else ""
+        lines.append(f"  <= {share.text}{per_episode}: {share.safe:,} ({share.share:.1%}), {best}")
     for index, name in enumerate(summary.cost_names):
         lines += [
             "",
@@ -159,7 +157,11 @@ def draw(summary: Summary, path: Path) -> None:
         steps = summary.frontier(index)
         reach = np.append(steps[:, 0], max(costs.max(), steps[-1, 0]))
         panel.step(
-            reach, np.append(steps[:, 1], steps[-1, 1]), where="post", color="#cc3311", label="best so far"
+            reach,
+            np.append(steps[:, 1], steps[-1, 1]),
+            where="post",
+            color="#cc3311",
+            label="best return up to this cost",
         )
         for share in summary.shares:
             bound = share.bounds[index]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,7 +18,16 @@ from slater.data.dataset import Metadata
 from slater.data.problems import Findings
 from slater.errors import InputError
 
-__all__ = ["BLOCK_ROWS", "ReadOptions", "Sink", "Source", "damaged", "parse_columns", "stack_columns"]
+__all__ = [
+    "BLOCK_ROWS",
+    "ReadOptions",
+    "Sink",
+    "Source",
+    "damaged",
+    "parse_columns",
+    "refuse_near_names",
+    "stack_columns",
+]
 
 #: Rows read at a time; with 100 numbers in a row, a block is about 25 MB.
 BLOCK_ROWS = 65_536
@@ -177,6 +187,21 @@ def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> l
             listed = ", ".join(list(available)[:20]) or "none"
             raise InputError(f"There is no column {name!r}, wanted for {role}; there are {listed}.")
     return expanded
+
+
+def refuse_near_names(path: Path | str, roles: Iterable[str], available: Iterable[str]) -> None:
+    """Refuse a file that lacks a role but has a column almost of its name: a typing error, or a flipped bit.
+
+    Without this, a file whose `timeouts` is misnamed would be read as one without timeouts.
+    """
+    roles = set(roles)
+    unused = [name for name in available if name not in roles]
+    for role in RAW_FIELDS:
+        near = get_close_matches(role, unused, n=1, cutoff=0.8) if role not in roles else []
+        if near:
+            raise InputError(
+                f"{path} has no {role} but has {near[0]!r}; if that is meant, add --columns {role}={near[0]}."
+            )
 
 
 def _natural(name: str) -> tuple[str, int, str]:

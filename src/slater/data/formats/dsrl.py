@@ -16,6 +16,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,15 @@ from numpy.typing import NDArray
 
 from slater.data.assemble import RAW_FIELDS, Column, Rows
 from slater.data.dataset import Metadata
-from slater.data.formats.base import BLOCK_ROWS, ReadOptions, Sink, Source, damaged, expand_names
+from slater.data.formats.base import (
+    BLOCK_ROWS,
+    ReadOptions,
+    Sink,
+    Source,
+    damaged,
+    expand_names,
+    refuse_near_names,
+)
 from slater.data.problems import Findings
 from slater.data.tasks import task_of_file
 from slater.errors import InputError
@@ -72,6 +81,14 @@ class DsrlSource(Source):
             self.close()
             damaged(path, error, "HDF5 file")
 
+    def _refuse_other_kinds(self) -> None:
+        """A role that is there but is no dataset (a group, a type) must not pass for missing."""
+        for role in RAW_FIELDS:
+            if role in self._file and not isinstance(self._file[role], h5py.Dataset):
+                raise InputError(
+                    f"{self._path}: {role} is no dataset; the file is damaged or of another kind."
+                )
+
     def _find(self, options: ReadOptions) -> dict[str, list[h5py.Dataset]]:
         datasets: dict[str, h5py.Dataset] = {}
 
@@ -79,11 +96,14 @@ class DsrlSource(Source):
             if isinstance(item, h5py.Dataset):
                 datasets[name] = item
 
+        self._refuse_other_kinds()
         self._file.visititems(visit)
         roles: dict[str, Sequence[str]] = {role: (role,) for role in RAW_FIELDS if role in datasets}
         if "cost_vector" in datasets:
             roles["costs"] = ("cost_vector",)
         roles.update(options.columns)
+        taken = {name for wanted in roles.values() for name in wanted}
+        refuse_near_names(self._path, roles, (str(name) for name in self._file if name not in taken))
         if not roles:
             found = ", ".join(list(datasets)[:10]) or "nothing"
             raise InputError(
@@ -100,6 +120,13 @@ class DsrlSource(Source):
         for part in parts:
             if part.ndim == 0:
                 raise InputError(f"{self._path}: {part.name} is a single value, not one entry per row.")
+            if part.dtype.kind in "biuf" and not part.id.get_type().equal(
+                h5py.h5t.py_create(part.dtype, logical=True)
+            ):
+                # h5py converts floats with odd exponents or offsets without a word
+                raise InputError(
+                    f"{self._path}: {part.name} has a number type that no machine uses: damaged."
+                )
         if len(parts) == 1:
             return Column(parts[0].shape[0], parts[0].shape[1:], parts[0].dtype)
         if len({part.shape[0] for part in parts}) > 1:
@@ -176,14 +203,9 @@ def _lost_chunks(dataset: h5py.Dataset) -> int:
         return 0
     if dataset.chunks is None:
         return int(dataset.id.get_storage_size() == 0)
-    grid = [math.ceil(n / c) for n, c in zip(dataset.shape, dataset.chunks, strict=True)]
-    wanted = math.prod(grid)
-    present = set()
-    for index in range(dataset.id.get_num_chunks()):
-        offset = dataset.id.get_chunk_info(index).chunk_offset
-        present.add(tuple(o // c for o, c in zip(offset, dataset.chunks, strict=True)))
-    valid = sum(all(0 <= i < n for i, n in zip(place, grid, strict=True)) for place in present)
-    return int(wanted - valid)
+    # each chunk is looked up by its place, the way it is read: an index can list a chunk and not find it
+    corners = product(*(range(0, n, c) for n, c in zip(dataset.shape, dataset.chunks, strict=True)))
+    return sum(dataset.id.get_chunk_info_by_coord(corner).byte_offset is None for corner in corners)
 
 
 class DsrlSink(Sink):

@@ -328,7 +328,7 @@ class MinariSink(Sink):
         inside = ~ends[:-1]
         if not np.array_equal(rows["next_observations"][:-1][inside], rows["observations"][1:][inside]):
             raise InputError(
-                "Minari stores one observation per step; here next observations differ from the following rows."
+                "Minari stores one observation per step; here next observations are not the following rows."
             )
         stops = np.flatnonzero(ends) + 1
         starts = np.concatenate([[0], stops[:-1]])

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,25 +17,18 @@ from numpy.typing import NDArray
 
 from slater.data.assemble import RAW_FIELDS, Column, Rows
 from slater.data.dataset import ROW_FIELDS, Metadata
-from slater.data.formats.base import BLOCK_ROWS, ReadOptions, Sink, Source, damaged, stack_columns
+from slater.data.formats.base import (
+    BLOCK_ROWS,
+    ReadOptions,
+    Sink,
+    Source,
+    damaged,
+    refuse_near_names,
+    stack_columns,
+)
 from slater.errors import InputError
 
 __all__ = ["NpzSink", "NpzSource"]
-
-_ERRORS = (
-    OSError,
-    ValueError,
-    KeyError,
-    EOFError,
-    TypeError,
-    SyntaxError,
-    OverflowError,
-    MemoryError,
-    NotImplementedError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 class NpzSource(Source):
@@ -56,6 +47,7 @@ class NpzSource(Source):
                 names = list(archive.files)
                 roles: dict[str, Sequence[str]] = {role: (role,) for role in RAW_FIELDS if role in names}
                 roles.update(options.columns)
+                refuse_near_names(path, roles, set(names) - {n for wanted in roles.values() for n in wanted})
                 self._arrays = {
                     role: stack_columns(role, wanted, names, archive.__getitem__)
                     for role, wanted in roles.items()
@@ -63,7 +55,7 @@ class NpzSource(Source):
                 text = str(archive["slater"][()]) if "slater" in names else None
         except InputError:
             raise
-        except _ERRORS as error:
+        except Exception as error:  # zip, zlib, tokenize and NumPy raise many kinds on damaged input
             damaged(path, error, "NumPy archive")
         if not self._arrays:
             raise InputError(

@@ -2,8 +2,9 @@
 
 Without a map these names are looked for: obs_*, action or action_*, reward, cost or cost_*, terminal,
 timeout, episode, next_obs_*, next_known; the writers use them. A Parquet column may also be a list per
-row. The notes (metadata, cost names, fingerprint) are in the schema of a Parquet file; CSV has no place
-for them, so a CSV file's horizon and bounds are told by options.
+row. The notes (metadata, cost names, fingerprint) are in the schema of a Parquet file, and beside a CSV
+file (NAME.csv.json), which has no place for them; a CSV file without notes is read as it is, and its
+horizon and bounds are told by options.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class TableSource(Source):
         self._discrete = options.discrete
         self._bounded = options.action_low is not None
         schema, rows = self._guard(self._schema)
-        names = list(schema.names)
+        names = self._guard(lambda: list(schema.names))
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{path}: the column {twice!r} is there twice; rename one.")
@@ -76,7 +77,11 @@ class TableSource(Source):
         costs = self._roles.get("costs", [])
         if len(costs) > 1:
             self.cost_names = tuple(name.removeprefix("cost_") for name in costs)
-        notes = (schema.metadata or {}).get(b"slater")
+        beside = _notes_beside(path)
+        if self.format == "parquet":
+            notes = (schema.metadata or {}).get(b"slater")
+        else:
+            notes = self._guard(beside.read_bytes) if beside.is_file() else None
         if notes is not None:
             self._read_notes(notes, options)
 
@@ -230,8 +235,12 @@ def _flags_of_text(texts: list[str | None]) -> NDArray[np.float64]:
     return np.array([_FLAG_TEXT.get((text or "").strip().lower(), np.nan) for text in texts])
 
 
+def _notes_beside(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
 class TableSink(Sink):
-    """Writes Parquet (with notes and page checksums) or CSV under a temporary name, then renames it."""
+    """Writes Parquet (with page checksums) or CSV under a temporary name, then renames it."""
 
     def __init__(
         self, path: Path, metadata: Metadata, cost_names: tuple[str, ...], *, discrete: bool
@@ -281,10 +290,13 @@ class TableSink(Sink):
     def finish(self, fingerprint: str) -> None:
         """Add the notes (Parquet) and put the file in its place."""
         try:
-            if not self._csv:
-                notes = json.dumps({**self._notes, "fingerprint": fingerprint})
+            notes = json.dumps({**self._notes, "fingerprint": fingerprint})
+            if self._csv:
+                self._writer.close()
+                _notes_beside(self._path).write_text(notes)
+            else:
                 self._writer.add_key_value_metadata({"slater": notes})
-            self._writer.close()
+                self._writer.close()
             os.replace(self._partial, self._path)
         except (OSError, self._arrow.ArrowException) as error:
             self.abandon()
