@@ -79,7 +79,8 @@ class Info:
     """A dataset (.hdf5, .npz, .parquet, .csv, .store, minari:ID) or the name of a published DSRL task."""
     limit: Repeated = ()
     """Cost limits [NAME=]VALUE[/UNIT], per episode unless /step or /discounted is added; if none is
-    given, 10, 20 and 40. Limits without a name are alternatives, each for every cost; named ones together are one set."""
+    given, 10, 20 and 40. Limits without a name are alternatives, each for every cost; named ones
+    together are one set."""
     gamma: float = 0.99
     """Discount that a /discounted limit refers to."""
     out: Path | None = None

@@ -6,7 +6,7 @@ it does not disturb: a root attribute `slater` (JSON: metadata, cost names, fing
 needed, the datasets `cost_vector` (N, I) for several costs (`costs` is then their sum) and `next_known`.
 
 HDF5 is forgiving: a lost chunk reads as zeros and a flipped bit in plain floats as another number. So a
-reader here insists that every chunk is present and that all floats have one byte order; a writer here
+reader here insists on what `hdf5_guard` can check and that all floats have one byte order; a writer here
 uses the file format with checksums (metadata: HDF5 1.10 structures; data: Fletcher-32).
 """
 
@@ -15,8 +15,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterator, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from slater.data.formats.base import (
     expand_names,
     refuse_near_names,
 )
+from slater.data.formats.hdf5_guard import lost_chunks, odd_number_type, zeroed_chunk
 from slater.data.problems import Findings
 from slater.data.tasks import task_of_file
 from slater.errors import InputError
@@ -45,6 +46,7 @@ __all__ = ["DSRL_FIELDS", "DsrlSink", "DsrlSource"]
 DSRL_FIELDS = ("observations", "next_observations", "actions", "rewards", "costs", "terminals", "timeouts")
 #: What h5py raises, depending on which byte is wrong.
 _H5_ERRORS = (
+    zlib.error,
     OSError,
     RuntimeError,
     KeyError,
@@ -120,10 +122,7 @@ class DsrlSource(Source):
         for part in parts:
             if part.ndim == 0:
                 raise InputError(f"{self._path}: {part.name} is a single value, not one entry per row.")
-            if part.dtype.kind in "biuf" and not part.id.get_type().equal(
-                h5py.h5t.py_create(part.dtype, logical=True)
-            ):
-                # h5py converts floats with odd exponents or offsets without a word
+            if odd_number_type(part):
                 raise InputError(
                     f"{self._path}: {part.name} has a number type that no machine uses: damaged."
                 )
@@ -162,7 +161,7 @@ class DsrlSource(Source):
         for role, parts in self._parts.items():
             for part in parts:
                 try:
-                    lost = _lost_chunks(part)
+                    lost = lost_chunks(part)
                 except _H5_ERRORS as error:
                     findings.add("error", role, f"cannot be read: {' '.join(str(error).split())[:120]}")
                     continue
@@ -185,8 +184,14 @@ class DsrlSource(Source):
             for role, parts in self._parts.items():
                 try:
                     arrays = [part[start : min(start + rows, size)] for part in parts]
+                    zeroed = [zeroed_chunk(part, start, a) for part, a in zip(parts, arrays, strict=True)]
                 except _H5_ERRORS as error:
                     damaged(f"{self._path}, dataset {role}, rows from {start}", error, "HDF5 file")
+                for corner in zeroed:
+                    if corner is not None:
+                        raise InputError(
+                            f"{self._path}: {role} reads as zeros at {corner} but is not: damaged."
+                        )
                 if len(arrays) == 1:
                     block[role] = arrays[0]
                 else:
@@ -196,16 +201,6 @@ class DsrlSource(Source):
     def close(self) -> None:
         """Close the HDF5 file."""
         self._file.close()
-
-
-def _lost_chunks(dataset: h5py.Dataset) -> int:
-    if dataset.size == 0:
-        return 0
-    if dataset.chunks is None:
-        return int(dataset.id.get_storage_size() == 0)
-    # each chunk is looked up by its place, the way it is read: an index can list a chunk and not find it
-    corners = product(*(range(0, n, c) for n, c in zip(dataset.shape, dataset.chunks, strict=True)))
-    return sum(dataset.id.get_chunk_info_by_coord(corner).byte_offset is None for corner in corners)
 
 
 class DsrlSink(Sink):
