@@ -56,8 +56,8 @@ class Inspector:
             note("warning", "costs", message, offset + np.flatnonzero(costs[:, index] < 0))
         self._has_cost |= (costs != 0).any(axis=0)
         self._reward_range = (
-            min(self._reward_range[0], float(rewards.min())),
-            max(self._reward_range[1], float(rewards.max())),
+            min(self._reward_range[0], float(np.fmin.reduce(rewards))),
+            max(self._reward_range[1], float(np.fmax.reduce(rewards))),
         )
         both = rows["terminals"] & rows["timeouts"]
         note(
@@ -101,10 +101,12 @@ class Inspector:
         comparable = slice(None) if after is not None else slice(0, -1)
         next_rows = observations[1:] if after is None else np.concatenate([observations[1:], after[None]])
         following, current = following[comparable], observations[comparable]
-        known = rows["next_known"][comparable]
+        known = rows["next_known"][comparable].copy()
         with np.errstate(invalid="ignore"):
             same = np.all(np.abs(following - next_rows) <= _SAME * (1 + np.abs(next_rows)), axis=1)
             moved = np.any(current != following, axis=1)
+        # a NaN is reported as such; here it would only repeat itself
+        known &= np.isfinite(next_rows).all(axis=1) & np.isfinite(following).all(axis=1)
         terminal, timeout = rows["terminals"][comparable], rows["timeouts"][comparable]
         note = self._findings.add
         note(

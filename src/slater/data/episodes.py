@@ -83,7 +83,7 @@ class Episodes:
         bounds = np.asarray(limits, dtype=np.float64)
         if bounds.ndim > 1 or (bounds.ndim == 1 and len(bounds) != self.costs.shape[1]):
             raise InputError(
-                f"Give one limit or {self.costs.shape[1]} limits, not an array of shape {bounds.shape}."
+                f"Give one limit or one for each of the {self.costs.shape[1]} costs, not {bounds.shape}."
             )
         kept: NDArray[np.bool_] = self.complete & np.all(self.costs <= bounds, axis=1)
         return kept

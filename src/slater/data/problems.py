@@ -71,9 +71,9 @@ class Findings:
 
     @property
     def problems(self) -> list[Problem]:
-        """Everything noted so far, errors first, otherwise in the order in which it was found."""
+        """Everything noted so far: errors first, then by field and first row."""
         every = [Problem(*key, *value) for key, value in self._found.items()]
-        return sorted(every, key=lambda problem: problem.severity != "error")
+        return sorted(every, key=lambda p: (p.severity, p.field, p.rows, p.message))
 
 
 @dataclass(frozen=True)

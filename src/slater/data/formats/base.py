@@ -39,7 +39,7 @@ class ReadOptions:
 
     columns: role -> names in the file, e.g. {"observations": ("x", "y"), "costs": ("infos/cost",)}. The
         roles are observations, actions, rewards, costs, terminals, timeouts, next_observations, episode.
-        Several names are put side by side; a name may end in * (all that begin so, in natural order).
+        Several names are put side by side; a name may end in *: all that begin so, numbers in order.
     cost_names: names of the costs, in order.
     discrete: whether actions are indices; by default they are if there is one integer per row.
     clip_actions: clip continuous actions to the bounds instead of reporting those outside.
@@ -173,11 +173,13 @@ def stack_columns(
 
 
 def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> list[str]:
-    """Column names with patterns such as `obs_*` replaced by what matches, in natural order."""
+    """Column names with patterns such as `obs_*` replaced by what matches; numbered names by number."""
     expanded: list[str] = []
     for name in names:
         if name.endswith("*"):
-            matches = sorted((n for n in available if n.startswith(name[:-1])), key=_natural)
+            matches = [n for n in available if n.startswith(name[:-1])]
+            if all(match[-1:].isdigit() for match in matches):
+                matches.sort(key=_natural)  # obs_10 after obs_9; names without numbers keep the file's order
             if not matches:
                 raise InputError(f"No column begins with {name[:-1]!r}, wanted for {role}.")
             expanded.extend(matches)
@@ -204,7 +206,6 @@ def refuse_near_names(path: Path | str, roles: Iterable[str], available: Iterabl
             )
 
 
-def _natural(name: str) -> tuple[str, int, str]:
+def _natural(name: str) -> tuple[str, int]:
     stem = name.rstrip("0123456789")
-    digits = name[len(stem) :]
-    return (stem, int(digits) if digits else -1, name)
+    return (stem, int(name[len(stem) :]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -295,14 +296,18 @@ class MinariSink(Sink):
                 dtype=np.float32,
             )
         try:
-            dataset = self._minari.create_dataset_from_buffers(
-                self._identity,
-                buffers,
-                observation_space=spaces.Box(-wide, wide, dtype=np.float32),
-                action_space=action_space,
-                data_format="hdf5",
-                description="Converted by Slater.",
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore"
+                )  # about authors and permalinks, which a conversion has none of
+                dataset = self._minari.create_dataset_from_buffers(
+                    self._identity,
+                    buffers,
+                    observation_space=spaces.Box(-wide, wide, dtype=np.float32),
+                    action_space=action_space,
+                    data_format="hdf5",
+                    description="Converted by Slater.",
+                )
             notes = {
                 "format": 1,
                 "metadata": self._metadata.to_json(),

@@ -79,7 +79,7 @@ class TableSource(Source):
             self.cost_names = tuple(name.removeprefix("cost_") for name in costs)
         beside = _notes_beside(path)
         if self.format == "parquet":
-            notes = (schema.metadata or {}).get(b"slater")
+            notes = self._guard(self._parquet_notes)
         else:
             notes = self._guard(beside.read_bytes) if beside.is_file() else None
         if notes is not None:
@@ -99,6 +99,11 @@ class TableSource(Source):
             return self._csv_reader(first=True).schema, None
         with self._arrow.parquet.ParquetFile(self._path, page_checksum_verification=True) as file:
             return file.schema_arrow, file.metadata.num_rows
+
+    def _parquet_notes(self) -> bytes | None:
+        with self._arrow.parquet.ParquetFile(self._path) as file:
+            found: bytes | None = (file.metadata.metadata or {}).get(b"slater")
+        return found
 
     def _find(self, names: list[str], options: ReadOptions) -> dict[str, list[str]]:
         roles: dict[str, list[str]] = {}
@@ -148,13 +153,20 @@ class TableSource(Source):
             return Column(rows, (width,), np.dtype(lists[0].value_type.to_pandas_dtype()))
         if self.format == "csv" and role in ("terminals", "timeouts", "next_known"):
             return Column(rows, (), np.dtype(np.float64))
-        dtypes = [
-            np.dtype(object) if t in (self._arrow.string(), self._arrow.null()) else _dtype(t) for t in types
-        ]
+        dtypes = [self._number_type(kind) for kind in types]
         if any(dtype.kind not in "biuf" for dtype in dtypes):
             return Column(rows, (), next(dtype for dtype in dtypes if dtype.kind not in "biuf"))
         tail = () if len(types) == 1 else (len(types),)
         return Column(rows, tail, np.result_type(*dtypes))
+
+    def _number_type(self, kind: Any) -> np.dtype[Any]:
+        if kind == self._arrow.null():  # a column without any value: NaN in every row
+            return np.dtype(np.float64)
+        try:
+            found: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        except (NotImplementedError, TypeError):
+            return np.dtype(object)
+        return found
 
     def _is_list(self, kind: Any) -> bool:
         types = self._arrow.types
@@ -215,16 +227,9 @@ class TableSource(Source):
             elif self.format == "csv" and role in ("terminals", "timeouts", "next_known"):
                 parts.append(_flags_of_text(values.to_pylist()))
             else:
-                parts.append(values.to_numpy(zero_copy_only=False))
+                array = values.to_numpy(zero_copy_only=False)
+                parts.append(array.astype(np.float64) if values.type == self._arrow.null() else array)
         return parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
-
-
-def _dtype(kind: Any) -> np.dtype[Any]:
-    try:
-        found: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-    except (NotImplementedError, TypeError):
-        return np.dtype(object)
-    return found
 
 
 _FLAG_TEXT = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0, "0.0": 0.0, "1.0": 1.0}
