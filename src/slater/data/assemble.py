@@ -176,6 +176,8 @@ def _rows_of(
         if name not in layout.present:
             return np.zeros(size, dtype=np.bool_)
         values = np.asarray(raw[name]).reshape(size)
+        if values.dtype == np.bool_:  # a damaged file can put other bytes than 0 and 1 in there
+            values = values.view(np.uint8)
         odd = np.flatnonzero((values != 0) & (values != 1))
         findings.add("error", name, "is neither 0 nor 1", offset + odd)
         return values.astype(np.bool_)

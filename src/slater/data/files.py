@@ -170,10 +170,21 @@ def load(path: str | Path, options: ReadOptions | None = None) -> Dataset:
     """Read a file of any known format into memory; any error that the checks find is raised."""
     opened = open_file(path, options)
     with opened.source:
-        parts = list(opened.rows()) if opened.layout is not None else []
-        layout = opened.require_layout()
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in ROW_FIELDS}
+        try:
+            parts = list(opened.rows())
+            layout = opened.require_layout()
+            joined = {name: np.concatenate([part.pop(name) for part in parts]) for name in ROW_FIELDS}
+        except MemoryError:
+            raise InputError(_too_large(path)) from None
     return Dataset(**joined, cost_names=layout.cost_names, metadata=opened.metadata)
+
+
+def _too_large(path: str | Path, needed: float | None = None) -> str:
+    size = "more memory than there is" if needed is None else f"{needed / 2**30:.1f} GiB of memory"
+    store = Path(str(path).removeprefix("minari:")).with_suffix(".store").name
+    return (
+        f"{path} needs {size}; run `slater data convert {path} {store}` and use that: it is read in batches."
+    )
 
 
 def open_dataset(
@@ -190,10 +201,7 @@ def open_dataset(
                 (column.rows or 0) * 4 * max(1, math.prod(column.tail)) for column in source.columns.values()
             )
         if needed > max_bytes:
-            raise InputError(
-                f"{path} needs {needed / 2**30:.1f} GiB in memory; run `slater data convert {path} "
-                f"{Path(path).with_suffix('.store')}` once and use that: it is read a batch at a time."
-            )
+            raise InputError(_too_large(path, needed))
     return load(path, options)
 
 

@@ -186,9 +186,16 @@ def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> l
         elif name in available:
             expanded.append(name)
         else:
-            listed = ", ".join(list(available)[:20]) or "none"
-            raise InputError(f"There is no column {name!r}, wanted for {role}; there are {listed}.")
+            raise InputError(
+                f"There is no column {name!r}, wanted for {role}; there are {listing(available)}."
+            )
     return expanded
+
+
+def listing(names: Iterable[object]) -> str:
+    """Names found in a file, for a message of one line: the first twelve, odd characters escaped."""
+    every = [repr(str(name))[1:-1][:60] for name in names]
+    return ", ".join(every[:12]) + (", ..." if len(every) > 12 else "") if every else "nothing"
 
 
 def refuse_near_names(path: Path | str, roles: Iterable[str], available: Iterable[str]) -> None:
@@ -202,7 +209,8 @@ def refuse_near_names(path: Path | str, roles: Iterable[str], available: Iterabl
         near = get_close_matches(role, unused, n=1, cutoff=0.8) if role not in roles else []
         if near:
             raise InputError(
-                f"{path} has no {role} but has {near[0]!r}; if that is meant, add --columns {role}={near[0]}."
+                f"{path} has no {role} but has {listing(near)}; if that is meant, add "
+                f"--columns {role}={listing(near)}."
             )
 
 

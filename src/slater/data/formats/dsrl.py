@@ -107,10 +107,9 @@ class DsrlSource(Source):
         taken = {name for wanted in roles.values() for name in wanted}
         refuse_near_names(self._path, roles, (str(name) for name in self._file if name not in taken))
         if not roles:
-            found = ", ".join(list(datasets)[:10]) or "nothing"
             raise InputError(
                 f"{self._path} is an HDF5 file but holds none of {', '.join(DSRL_FIELDS)} at its root "
-                f"(it holds {found}); name its datasets with --columns ROLE=NAME."
+                f"(it holds {listing(datasets)}); name its datasets with --columns ROLE=NAME."
             )
         available = list(datasets)
         return {
@@ -141,11 +140,12 @@ class DsrlSource(Source):
         if task is not None:
             self.metadata = task.metadata()
             self.clips_actions = self.metadata.action_low is not None
-        text = self._file.attrs.get("slater")
-        if text is None:
+        # only text of fixed length, as we write it: HDF5 keeps other text in a heap without a checksum, and
+        # one wrong bit in there can make it search forever
+        if "slater" not in self._file.attrs or self._file.attrs.get_id("slater").dtype.kind != "S":
             return
         try:
-            record = json.loads(text)
+            record = json.loads(bytes(self._file.attrs["slater"]))
             self.metadata = Metadata.from_json(record["metadata"])
             self.clips_actions = False
             if names in (["costs"], ["cost_vector"]):
@@ -166,9 +166,7 @@ class DsrlSource(Source):
                     findings.add("error", role, f"cannot be read: {' '.join(str(error).split())[:120]}")
                     continue
                 if lost:
-                    findings.add(
-                        "error", role, f"{lost} of its chunks are not in the file; they would read as zeros"
-                    )
+                    findings.add("error", role, f"{lost} of its chunks are missing or have a wrong size")
                 if part.dtype.kind == "f":
                     orders.add(part.dtype.newbyteorder("=") == part.dtype)
         if len(orders) > 1:
@@ -274,7 +272,7 @@ class DsrlSink(Sink):
             "fingerprint": fingerprint,
         }
         try:
-            self._file.attrs["slater"] = json.dumps(record)
+            self._file.attrs["slater"] = np.bytes_(json.dumps(record))
             self._file.close()
             os.replace(self._partial, self._path)
         except OSError as error:

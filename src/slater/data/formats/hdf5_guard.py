@@ -6,6 +6,7 @@ as other numbers. One flipped bit is enough for either, so a reader has to ask.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator
 from itertools import product
@@ -29,12 +30,26 @@ def odd_number_type(dataset: h5py.Dataset) -> bool:
 
 
 def lost_chunks(dataset: h5py.Dataset) -> int:
-    """How many chunks are not in the file."""
+    """How many chunks are not in the file, or not of the size that their filters give them."""
     if dataset.size == 0:
         return 0
     if dataset.chunks is None:
         return int(dataset.id.get_storage_size() == 0)
-    return sum(dataset.id.get_chunk_info_by_coord(corner).byte_offset is None for corner in _corners(dataset))
+    kinds = _filters(dataset)
+    nbytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
+    lost = 0
+    for corner in _corners(dataset):
+        found = dataset.id.get_chunk_info_by_coord(corner)
+        used = {kind for index, kind in enumerate(kinds) if not found.filter_mask >> index & 1}
+        # where nothing compresses, the size is known: compressed bytes must not pass for numbers
+        wrong = used <= {_SHUFFLE, _FLETCHER} and found.size != nbytes + 4 * (_FLETCHER in used)
+        lost += found.byte_offset is None or wrong
+    return lost
+
+
+def _filters(dataset: h5py.Dataset) -> list[int]:
+    plan = dataset.id.get_create_plist()
+    return [plan.get_filter(index)[0] for index in range(plan.get_nfilters())]
 
 
 def _corners(dataset: h5py.Dataset, rows: range | None = None) -> Iterator[tuple[int, ...]]:
@@ -50,8 +65,7 @@ def zeroed_chunk(dataset: h5py.Dataset, start: int, values: NDArray[Any]) -> tup
     """A chunk that was read as all zeros (`values` from row `start`) but holds something else, or None."""
     if dataset.chunks is None or values.size == 0 or dataset.dtype.kind not in "biuf":
         return None
-    filters = dataset.id.get_create_plist()
-    kinds = [filters.get_filter(index)[0] for index in range(filters.get_nfilters())]
+    kinds = _filters(dataset)
     if any(kind not in (_DEFLATE, _SHUFFLE, _FLETCHER) for kind in kinds):
         return None
     for corner in _corners(dataset, range(start, start + len(values))):

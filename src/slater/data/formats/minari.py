@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from slater.data.assemble import Column, Rows
 from slater.data.dataset import Metadata
-from slater.data.formats.base import BLOCK_ROWS, ReadOptions, Sink, Source, damaged
+from slater.data.formats.base import BLOCK_ROWS, ReadOptions, Sink, Source, damaged, listing
 from slater.errors import InputError
 
 __all__ = ["MinariSink", "MinariSource", "is_minari"]
@@ -191,7 +191,7 @@ class MinariSource(Source):
                 named = next((("infos/" + key,) for key in ("cost", "costs") if key in infos), None)
         if named is None:
             raise InputError(
-                f"{self.name}, episode {number}: infos has no cost (it has {', '.join(infos) or 'nothing'}); "
+                f"{self.name}, episode {number}: infos has no cost (it has {listing(infos)}); "
                 "name the field with --columns costs=infos/NAME."
             )
         parts = []
@@ -248,7 +248,7 @@ def _field(name: str, episode: Mapping[str, Any], path: str, number: int) -> NDA
     value: Any = episode
     for key in path.split("/"):
         if not isinstance(value, Mapping) or key not in value:
-            known = ", ".join(value) if isinstance(value, Mapping) else "no names"
+            known = listing(value) if isinstance(value, Mapping) else "no names"
             raise InputError(
                 f"{name}, episode {number}: there is no field {path!r} ({key!r} is not among {known})."
             )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from slater.data.assemble import Column, Rows
 from slater.data.dataset import Metadata
-from slater.data.formats.base import BLOCK_ROWS, ReadOptions, Sink, Source, damaged, expand_names
+from slater.data.formats.base import BLOCK_ROWS, ReadOptions, Sink, Source, damaged, expand_names, listing
 from slater.errors import InputError
 
 __all__ = ["TableSink", "TableSource"]
@@ -68,7 +68,7 @@ class TableSource(Source):
         self._roles = self._find(names, options)
         if not self._roles:
             raise InputError(
-                f"{path} has the columns {', '.join(names[:12]) or 'none'}; say which is which with "
+                f"{path} has the columns {listing(names)}; say which is which with "
                 "--columns observations=...,... actions=... rewards=... costs=... terminals=... episode=..."
             )
         if self.format == "csv":
