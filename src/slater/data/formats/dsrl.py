@@ -33,6 +33,7 @@ from slater.data.formats.base import (
     Source,
     damaged,
     expand_names,
+    listing,
     refuse_near_names,
 )
 from slater.data.formats.hdf5_guard import lost_chunks, odd_number_type, zeroed_chunk

@@ -23,6 +23,7 @@ from slater.data.formats.base import (
     Sink,
     Source,
     damaged,
+    listing,
     refuse_near_names,
     stack_columns,
 )
