@@ -68,9 +68,10 @@ def make_file(path: Path, rows: int) -> None:
         for start in range(0, rows, piece):
             stop = min(start + piece, rows)
             count = stop - start
-            walk = np.cumsum(rng.normal(size=(count + 1, OBSERVATIONS)) * 0.01, axis=0, dtype=np.float32)
-            file["observations"][start:stop] = walk[:-1]
-            file["next_observations"][start:stop] = walk[1:]
+            steps = rng.normal(size=(count // HORIZON, HORIZON + 1, OBSERVATIONS)).astype(np.float32)
+            walks = np.cumsum(steps, axis=1)
+            file["observations"][start:stop] = walks[:, :-1].reshape(count, OBSERVATIONS)
+            file["next_observations"][start:stop] = walks[:, 1:].reshape(count, OBSERVATIONS)
             file["actions"][start:stop] = rng.uniform(-1, 1, (count, ACTIONS))
             file["rewards"][start:stop] = rng.normal(size=count)
             file["costs"][start:stop] = rng.random(count) < 0.1

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slater.data import Dataset, Metadata, ReadOptions, convert, inspect, load, save
+from slater.data.files import open_file
 from slater.data.formats.base import parse_columns
 from slater.errors import InputError
 
@@ -125,6 +126,29 @@ def test_a_dsrl_file_with_float_flags_and_column_vectors(tmp_path):
         observations=data.observations.astype(np.float64),
     )
     assert load(path).fingerprint == data.fingerprint
+
+
+@pytest.mark.parametrize("height", [1, 3, 7, 64, 1000])
+@pytest.mark.parametrize(
+    "filters", [{}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True}, "all"]
+)
+def test_chunks_of_any_height_read_in_blocks_of_any_size(tmp_path, height, filters):
+    """Sparse flags fill whole chunks with zeros, which must not be taken for lost ones."""
+    if filters == "all":
+        filters = {"compression": "gzip", "shuffle": True, "fletcher32": True}
+    data = walk(episodes=12, horizon=25)
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name in ("observations", "next_observations", "actions", "rewards", "terminals", "timeouts"):
+            array = getattr(data, name)
+            chunks = (min(height, len(array)), 1)[: array.ndim]
+            file.create_dataset(name, data=array, chunks=chunks, maxshape=(None, *array.shape[1:]), **filters)
+        file["costs"] = data.costs[:, 0]
+    for block in (1, 5, 64, 10_000):
+        opened = open_file(tmp_path / "a.hdf5")
+        with opened.source:
+            rows = np.concatenate([part["timeouts"] for part in opened.rows(block)])
+        assert not opened.report.errors
+        np.testing.assert_array_equal(rows, data.timeouts)
 
 
 def test_what_we_write_is_the_dsrl_schema(tmp_path):

@@ -119,7 +119,7 @@ class Opened:
             raise AssertionError("a layout is missing only where an error was noted")
         return self.layout
 
-    def rows(self, block_rows: int = BLOCK_ROWS) -> Iterator[Rows]:
+    def rows(self, block_rows: int | None = None) -> Iterator[Rows]:
         """All rows in blocks, checked as they pass; the problems are whole after the last block."""
         layout = self.layout
         if layout is None:
@@ -129,7 +129,9 @@ class Opened:
         )
         content = Fingerprint(layout.cost_names)
         stated = self.source.fingerprint
-        for rows, after in stream_rows(self.source.blocks(block_rows), layout, self.findings):
+        for rows, after in stream_rows(
+            self.source.blocks(block_rows or self.source.block_rows()), layout, self.findings
+        ):
             inspector.update(rows, after)
             if stated is not None:
                 content.update(rows)

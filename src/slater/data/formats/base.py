@@ -29,8 +29,9 @@ __all__ = [
     "stack_columns",
 ]
 
-#: Rows read at a time; with 100 numbers in a row, a block is about 25 MB.
+#: Rows read at a time, unless they are so wide that a block would be larger than `_BLOCK_BYTES`.
 BLOCK_ROWS = 65_536
+_BLOCK_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,13 @@ class Source(ABC):
     @abstractmethod
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
         """Raw columns, at most `rows` rows at a time, in order; may be called again to read again."""
+
+    def block_rows(self) -> int:
+        """How many rows to read at a time, so that a block stays within some megabytes."""
+        width = sum(
+            max(1, math.prod(column.tail)) * column.dtype.itemsize for column in self.columns.values()
+        )
+        return max(256, min(BLOCK_ROWS, _BLOCK_BYTES // max(1, width)))
 
     def close(self) -> None:
         """Let go of the file."""

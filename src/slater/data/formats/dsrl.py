@@ -69,8 +69,8 @@ class DsrlSource(Source):
         self.name = str(path)
         self._path = path
         try:
-            # a chunk cache that holds a whole block of a column-wise chunked file
-            self._file = h5py.File(path, "r", rdcc_nbytes=64 * 2**20)
+            # per dataset: enough for the chunks that a block leaves half read, and no more
+            self._file = h5py.File(path, "r", rdcc_nbytes=4 * 2**20)
         except _H5_ERRORS as error:
             damaged(path, error, "HDF5 file")
         try:
@@ -178,6 +178,10 @@ class DsrlSource(Source):
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
         """Blocks of whole chunks, so that no chunk is decompressed twice."""
         size = min(column.rows or 0 for column in self.columns.values())
+        heights = [part.chunks[0] for part in self._parts["observations"] if part.chunks is not None]
+        height = max(heights, default=1)
+        if height <= rows:
+            rows = rows // height * height
         for start in range(0, size, rows):
             block = {}
             for role, parts in self._parts.items():

@@ -69,32 +69,28 @@ def zeroed_chunk(dataset: h5py.Dataset, start: int, values: NDArray[Any]) -> tup
     if any(kind not in (_DEFLATE, _SHUFFLE, _FLETCHER) for kind in kinds):
         return None
     for corner in _corners(dataset, range(start, start + len(values))):
-        place = [slice(c, c + size) for c, size in zip(corner, dataset.chunks, strict=True)]
-        place[0] = slice(max(corner[0] - start, 0), corner[0] + dataset.chunks[0] - start)
-        if not (values[tuple(place)] != 0).any() and _holds_something(dataset, corner, kinds):
+        first, last = max(corner[0], start), min(corner[0] + dataset.chunks[0], start + len(values))
+        others = [slice(c, c + size) for c, size in zip(corner[1:], dataset.chunks[1:], strict=True)]
+        if (values[(slice(first - start, last - start), *others)] != 0).any():
+            continue
+        inside = [slice(0, n - c) for c, n in zip(corner, dataset.shape, strict=True)]
+        inside[0] = slice(first - corner[0], last - corner[0])
+        if _occupied(dataset, corner, kinds)[tuple(inside)].any():
             return corner
     return None
 
 
-def _holds_something(dataset: h5py.Dataset, corner: tuple[int, ...], kinds: list[int]) -> bool:
-    """Whether any byte of the chunk, within the shape of the dataset, differs from zero."""
+def _occupied(dataset: h5py.Dataset, corner: tuple[int, ...], kinds: list[int]) -> NDArray[np.bool_]:
+    """Which entries of a chunk differ from zero, decoded without the index that HDF5 reads it by."""
     mask, raw = dataset.id.read_direct_chunk(corner)
-    skipped = {index for index in range(len(kinds)) if mask >> index & 1}
-    for index in reversed(range(len(kinds))):
-        if index in skipped:
-            continue
-        if kinds[index] == _FLETCHER:
+    used = [kind for index, kind in enumerate(kinds) if not mask >> index & 1]
+    for kind in reversed(used):
+        if kind == _FLETCHER:
             raw = raw[:-4]
-        elif kinds[index] == _DEFLATE:
+        elif kind == _DEFLATE:
             raw = zlib.decompress(raw)
-    whole = all(c + size <= n for c, size, n in zip(corner, dataset.chunks, dataset.shape, strict=True))
-    if whole:
-        return bool(np.frombuffer(raw, np.uint8).any())
-    # the part of a chunk beyond the shape may hold anything; undo the shuffle to leave it out
-    raw_bytes = np.frombuffer(raw, np.uint8)
-    shuffled = any(kind == _SHUFFLE and index not in skipped for index, kind in enumerate(kinds))
+    stored = np.frombuffer(raw, np.uint8)
     width = dataset.dtype.itemsize
-    items = raw_bytes.reshape(width, -1).T if shuffled else raw_bytes.reshape(-1, width)
-    cells = items.any(axis=1).reshape(dataset.chunks)
-    inside = tuple(slice(0, n - c) for c, n in zip(corner, dataset.shape, strict=True))
-    return bool(cells[inside].any())
+    entries = stored.reshape(width, -1).T if _SHUFFLE in used else stored.reshape(-1, width)
+    occupied: NDArray[np.bool_] = entries.any(axis=1).reshape(dataset.chunks)
+    return occupied
