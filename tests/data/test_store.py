@@ -8,6 +8,7 @@ import pytest
 
 from slater.data import ReadOptions, StoredDataset, inspect, load, open_dataset, save
 from slater.data.dataset import ROW_FIELDS
+from slater.data.statistics import StatisticsBuilder
 from slater.errors import InputError
 
 from .make import same, walk
@@ -74,6 +75,34 @@ def test_samples_are_uniform_over_the_known_transitions_of_the_chosen_episodes(t
     assert ((counts[allowed] - 1000) ** 2 / 1000).sum() < 60
     again = stored.sample(np.random.default_rng(0), 27_000)
     np.testing.assert_array_equal(again.rewards, batch.rewards)
+
+
+def test_statistics_are_those_of_the_rows_however_they_were_cut(pair):
+    data, stored = pair
+    wide = data.observations.astype(np.float64)
+    np.testing.assert_allclose(data.statistics.observation_mean, wide.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(data.statistics.observation_std, wide.std(axis=0), rtol=1e-12)
+    np.testing.assert_array_equal(data.statistics.cost_high, data.costs.max(axis=0))
+    builder = StatisticsBuilder()
+    for block in stored.blocks(7):
+        builder.update(block)
+    for name, value in builder.finish().to_json().items():
+        np.testing.assert_allclose(value, getattr(data.statistics, name), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(getattr(stored.statistics, name), getattr(data.statistics, name))
+
+
+def test_shards_are_random_whole_episodes_within_the_size(pair):
+    data, stored = pair
+    seen = set()
+    for seed in range(20):
+        part = stored.shard(np.random.default_rng(seed), 60)
+        assert 50 < part.size <= 60
+        assert set(part.episodes.returns) <= set(data.episodes.returns)
+        seen |= set(part.episodes.returns)
+    assert seen == set(data.episodes.returns)
+    assert same(stored.shard(np.random.default_rng(0), 10_000), data)
+    with pytest.raises(InputError, match="no whole episode"):
+        stored.shard(np.random.default_rng(0), 2)
 
 
 @pytest.mark.parametrize("block", [1, 7, 10_000])

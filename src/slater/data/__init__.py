@@ -6,6 +6,7 @@ from slater.data.episodes import Episodes
 from slater.data.files import convert, inspect, load, open_dataset, save
 from slater.data.formats.base import ReadOptions
 from slater.data.problems import Problem, Report
+from slater.data.statistics import Statistics
 from slater.data.store import StoredDataset
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Problem",
     "ReadOptions",
     "Report",
+    "Statistics",
     "StoredDataset",
     "check",
     "convert",

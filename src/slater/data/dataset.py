@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.data.episodes import Episodes
+from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.errors import InputError
 
 __all__ = ["ROW_FIELDS", "Batch", "Dataset", "Fingerprint", "Metadata"]
@@ -300,6 +301,13 @@ class Dataset:
         content = Fingerprint(self.cost_names)
         content.update({name: getattr(self, name) for name in ROW_FIELDS})
         return content.hexdigest()
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Means, spreads and ranges over all rows."""
+        builder = StatisticsBuilder()
+        builder.update({name: getattr(self, name) for name in ROW_FIELDS})
+        return builder.finish()
 
     def transitions(self) -> Batch:
         """All rows whose next observation is known (or not needed, after a terminal); no copy if all are."""

@@ -30,6 +30,7 @@ from slater.data.assemble import Column, Rows
 from slater.data.dataset import ROW_FIELDS, Batch, Dataset, Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.formats.base import BLOCK_ROWS, ReadOptions, Sink, Source, damaged
+from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.errors import InputError
 
 __all__ = ["StoreSink", "StoreSource", "StoredDataset", "is_store"]
@@ -85,8 +86,7 @@ class StoreSink(Sink):
         self._unknown: list[NDArray[np.int64]] = []
         self._dtype: np.dtype[Any] | None = None
         self._size = 0
-        self._low: NDArray[Any] | None = None
-        self._high: NDArray[Any] | None = None
+        self._statistics = StatisticsBuilder()
         try:
             self._partial.mkdir(parents=True)
             self._file = open(self._partial / "rows.npy", "wb")  # noqa: SIM115 (kept open between writes)
@@ -106,9 +106,7 @@ class StoreSink(Sink):
             records[name] = rows[name]
         self._counter.update(rows)
         self._unknown.append(self._size + np.flatnonzero(~rows["next_known"]))
-        low, high = rows["actions"].min(axis=0), rows["actions"].max(axis=0)
-        self._low = low if self._low is None else np.minimum(self._low, low)
-        self._high = high if self._high is None else np.maximum(self._high, high)
+        self._statistics.update(rows)
         try:
             records.tofile(self._file)
         except OSError as error:
@@ -118,7 +116,7 @@ class StoreSink(Sink):
 
     def finish(self, fingerprint: str) -> None:
         """Write the header, the episodes and the notes, and put the folder in its place."""
-        if self._dtype is None or self._low is None or self._high is None:
+        if self._dtype is None:
             self.abandon()
             raise InputError(f"{self._path} would hold no rows.")
         episodes = self._counter.finish()
@@ -139,8 +137,7 @@ class StoreSink(Sink):
                 "discrete": self._discrete,
                 "cost_names": list(self._cost_names),
                 "metadata": self._metadata.to_json(),
-                "smallest_action": np.ravel(self._low).tolist(),
-                "largest_action": np.ravel(self._high).tolist(),
+                "statistics": self._statistics.finish().to_json(),
                 "episodes_sha256": _sha256(self._partial / "episodes.npz"),
                 "fingerprint": fingerprint,
             }
@@ -171,8 +168,7 @@ class _Notes:
     discrete: bool
     cost_names: tuple[str, ...]
     metadata: Metadata
-    smallest_action: tuple[float, ...]
-    largest_action: tuple[float, ...]
+    statistics: Statistics
     fingerprint: str
 
     @classmethod
@@ -193,8 +189,7 @@ class _Notes:
                 discrete=discrete,
                 cost_names=names,
                 metadata=Metadata.from_json(record["metadata"]),
-                smallest_action=tuple(map(float, record["smallest_action"])),
-                largest_action=tuple(map(float, record["largest_action"])),
+                statistics=Statistics.from_json(record["statistics"]),
                 fingerprint=str(record["fingerprint"]),
             )
             wanted = _HEADER_BYTES + notes.size * dtype.itemsize
@@ -307,35 +302,40 @@ class StoredDataset:
     @property
     def action_dim(self) -> int:
         """Entries of a continuous action, or the number of discrete actions."""
-        return self.num_actions if self.discrete else len(self._notes.smallest_action)
+        return self.num_actions if self.discrete else len(self.statistics.action_low)
 
     @property
     def num_actions(self) -> int:
         """Number of discrete actions: as stated, or one more than the largest index in the data."""
         if not self.discrete:
             raise InputError("Continuous actions have no count; ask for action_low and action_high.")
-        return self.metadata.num_actions or int(self._notes.largest_action[0]) + 1
+        return self.metadata.num_actions or int(self.statistics.action_high[0]) + 1
 
     @property
     def action_low(self) -> NDArray[np.float32]:
         """Lower action bounds, shape (a,), by the rule of `Dataset.action_low`."""
-        return self._bounds(self.metadata.action_low, -1.0, self._notes.smallest_action)
+        return self._bounds(self.metadata.action_low, -1.0, self.statistics.action_low)
 
     @property
     def action_high(self) -> NDArray[np.float32]:
         """Upper action bounds, shape (a,), by the rule of `Dataset.action_high`."""
-        return self._bounds(self.metadata.action_high, 1.0, self._notes.largest_action)
+        return self._bounds(self.metadata.action_high, 1.0, self.statistics.action_high)
 
     def _bounds(
-        self, stated: tuple[float, ...] | None, unit: float, extreme: tuple[float, ...]
+        self, stated: tuple[float, ...] | None, unit: float, extreme: NDArray[np.float64]
     ) -> NDArray[np.float32]:
         if self.discrete:
             raise InputError("Discrete actions have no bounds; ask for num_actions.")
         if stated is not None:
             return np.asarray(stated, dtype=np.float32)
-        if max(map(abs, self._notes.smallest_action + self._notes.largest_action)) <= 1:
+        if max(-self.statistics.action_low.min(), self.statistics.action_high.max()) <= 1:
             return np.full(len(extreme), unit, dtype=np.float32)
         return np.asarray(extreme, dtype=np.float32)
+
+    @property
+    def statistics(self) -> Statistics:
+        """Means, spreads and ranges over the whole store (also for a choice of episodes)."""
+        return self._notes.statistics
 
     @property
     def fingerprint(self) -> str:
@@ -406,6 +406,20 @@ class StoredDataset:
         raise InputError(
             f"{self.path} has next observations for almost no row; nothing can be learned from it."
         )
+
+    def shard(self, rng: np.random.Generator, max_rows: int) -> Dataset:
+        """Whole episodes drawn without replacement, in memory, at most `max_rows` rows of them.
+
+        For a learner that wants its data in memory (or on a device): train on one shard, draw the next.
+        Each episode is equally likely to be in a shard. Normalise by `statistics`, not by the shard's own.
+        """
+        order = rng.permutation(len(self.episodes))
+        fits = np.cumsum(self.episodes.lengths[order]) <= max_rows
+        if not fits[0]:
+            raise InputError(
+                f"A shard of {max_rows} rows holds no whole episode; allow at least {self.horizon}."
+            )
+        return self.subset(order[fits]).load()
 
     def gather(self, rows: ArrayLike) -> Batch:
         """The given rows of the file, shape (B,), as a batch; an unknown next observation is refused."""
