@@ -175,6 +175,20 @@ def test_episode_labels_mark_the_ends():
         )
 
 
+def test_episodes_that_are_interleaved_are_refused():
+    data = walk(episodes=2, falls=False)
+    order = np.arange(20).reshape(2, 10).T.ravel()  # sorted by time, not by episode
+    with pytest.raises(InputError, match="comes back after another one began"):
+        Dataset.from_arrays(
+            observations=data.observations[order],
+            actions=data.actions[order],
+            rewards=data.rewards[order],
+            costs=data.costs[order],
+            terminals=data.terminals[order],
+            episode=np.repeat([0, 1], 10)[order],
+        )
+
+
 def test_costs_by_name_and_discrete_actions():
     size = 12
     ends = np.arange(size) % 6 == 5

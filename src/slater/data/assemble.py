@@ -147,16 +147,17 @@ def stream_rows(
     A block is held until the next one arrives, because ends and next observations can depend on it.
     """
     held: Mapping[str, NDArray[Any]] | None = None
+    seen: set[Any] = set()  # labels of the episodes that have ended
     offset = 0
     for block in blocks:
         if len(block["observations"]) == 0:
             continue
         if held is not None:
-            yield _rows_of(held, layout, block, offset, findings)
+            yield _rows_of(held, layout, block, offset, findings, seen)
             offset += len(held["observations"])
         held = block
     if held is not None:
-        yield _rows_of(held, layout, None, offset, findings)
+        yield _rows_of(held, layout, None, offset, findings, seen)
 
 
 def _rows_of(
@@ -165,6 +166,7 @@ def _rows_of(
     following: Mapping[str, NDArray[Any]] | None,
     offset: int,
     findings: Findings,
+    seen: set[Any],
 ) -> tuple[Rows, NDArray[np.float32] | None]:
     size = len(raw["observations"])
 
@@ -188,7 +190,7 @@ def _rows_of(
         after = np.asarray(following["observations"][0], dtype=np.float32).reshape(layout.observation_dim)
     terminals, timeouts = flags("terminals"), flags("timeouts")
     if "episode" in layout.present:
-        timeouts |= _ends_of_labels(raw, following, terminals, offset, findings)
+        timeouts |= _ends_of_labels(raw, following, terminals, offset, findings, seen)
     rows: Rows = {
         "observations": observations,
         "actions": _actions(raw, layout, size, offset, findings),
@@ -249,6 +251,7 @@ def _ends_of_labels(
     terminals: NDArray[np.bool_],
     offset: int,
     findings: Findings,
+    seen: set[Any],
 ) -> NDArray[np.bool_]:
     """Timeouts that episode labels imply: the last row of a label, unless it is terminal."""
     labels = np.asarray(raw["episode"]).reshape(-1)
@@ -261,6 +264,14 @@ def _ends_of_labels(
         "is set in the middle of an episode (the next row has the same label)",
         offset + np.flatnonzero(terminals & ~last),
     )
+    ends = np.flatnonzero(last)
+    again = []
+    for end, label in zip(ends.tolist(), labels[ends].tolist(), strict=True):
+        if label in seen:
+            again.append(end)
+        seen.add(label)
+    message = "comes back after another one began; sort the rows so that each episode is in one piece"
+    findings.add("error", "episode", message, offset + np.array(again, dtype=np.int64))
     return last & ~terminals
 
 

@@ -13,13 +13,14 @@ from slater.data.assemble import Layout, Rows, layout_of, stream_rows
 from slater.data.checks import Inspector
 from slater.data.dataset import ROW_FIELDS, Dataset, Fingerprint, Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
-from slater.data.formats.base import BLOCK_ROWS, ReadOptions, Sink, Source
+from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source
 from slater.data.formats.dsrl import DsrlSink, DsrlSource
 from slater.data.formats.minari import MinariSink, MinariSource, is_minari
 from slater.data.formats.npz import NpzSink, NpzSource
+from slater.data.formats.store import StoreSink, StoreSource, is_store
 from slater.data.formats.tables import TableSink, TableSource
 from slater.data.problems import Findings, Report
-from slater.data.store import StoredDataset, StoreSink, StoreSource, is_store
+from slater.data.store import StoredDataset
 from slater.errors import InputError
 
 __all__ = [
@@ -51,7 +52,7 @@ _READERS: dict[str, Callable[[Path, ReadOptions], Source]] = {
     "table": TableSource,
     "store": StoreSource,
 }
-_WRITERS: dict[str, Callable[..., Sink]] = {
+_WRITERS: dict[str, Callable[[Path, Notes], Sink]] = {
     "dsrl": DsrlSink,
     "npz": NpzSink,
     "table": TableSink,
@@ -221,17 +222,17 @@ def inspect(path: str | Path, options: ReadOptions | None = None) -> Report:
     return Report(str(path), tuple(findings.problems))
 
 
-def sink_for(path: str | Path, metadata: Metadata, cost_names: tuple[str, ...], *, discrete: bool) -> Sink:
+def sink_for(path: str | Path, notes: Notes) -> Sink:
     """A writer for the format that the name of `path` says."""
     if str(path).startswith("minari:"):
-        return MinariSink(str(path), metadata, cost_names, discrete=discrete)
+        return MinariSink(str(path), notes)
     target = Path(path)
     kind = SUFFIXES.get(target.suffix.lower())
     if kind is None:
         raise InputError(f"The name {path} says no known format; end it in one of {', '.join(SUFFIXES)}.")
     if not target.parent.is_dir():
         raise InputError(f"There is no folder {target.parent} to write {target.name} in; make it first.")
-    return _WRITERS[kind](target, metadata, cost_names, discrete=discrete)
+    return _WRITERS[kind](target, notes)
 
 
 def convert(
@@ -258,7 +259,7 @@ def convert(
     with opened.source:
         layout = opened.require_layout()
         total = next((c.rows for c in opened.source.columns.values() if c.rows is not None), None)
-        sink = sink_for(target, opened.metadata, layout.cost_names, discrete=layout.discrete)
+        sink = sink_for(target, Notes(opened.metadata, layout.cost_names, layout.discrete))
         content, counter = Fingerprint(layout.cost_names), EpisodeCounter(len(layout.cost_names))
         done = 0
         try:
@@ -281,7 +282,7 @@ def save(dataset: Dataset, path: str | Path, *, overwrite: bool = False) -> None
     """Write a dataset in the format that the name of `path` says."""
     if not overwrite and not str(path).startswith("minari:") and Path(path).exists():
         raise InputError(f"{path} is already there; remove it or say overwrite=True.")
-    sink = sink_for(path, dataset.metadata, dataset.cost_names, discrete=dataset.discrete)
+    sink = sink_for(path, Notes(dataset.metadata, dataset.cost_names, dataset.discrete))
     try:
         for start in range(0, dataset.size, BLOCK_ROWS):
             sink.write({name: getattr(dataset, name)[start : start + BLOCK_ROWS] for name in ROW_FIELDS})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from slater.errors import InputError
 
 __all__ = [
     "BLOCK_ROWS",
+    "Notes",
     "ReadOptions",
     "Sink",
     "Source",
@@ -102,6 +104,41 @@ def parse_columns(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return columns
 
 
+@dataclass(frozen=True)
+class Notes:
+    """What our writers say of a file inside it, in the place that each format has for such things."""
+
+    metadata: Metadata
+    cost_names: tuple[str, ...]
+    discrete: bool
+    fingerprint: str = ""
+
+    def to_text(self, fingerprint: str) -> str:
+        """JSON that `parse` reads back, with the fingerprint of the rows written."""
+        record = {
+            "format": 1,
+            "metadata": self.metadata.to_json(),
+            "cost_names": list(self.cost_names),
+            "discrete": self.discrete,
+            "fingerprint": fingerprint,
+        }
+        return json.dumps(record)
+
+    @classmethod
+    def parse(cls, path: Path | str, text: str | bytes) -> Notes:
+        """Read `to_text`; anything else means that the file is damaged."""
+        try:
+            record = json.loads(text)
+            return cls(
+                metadata=Metadata.from_json(record["metadata"]),
+                cost_names=tuple(str(name) for name in record["cost_names"]),
+                discrete=bool(record["discrete"]),
+                fingerprint=str(record["fingerprint"]),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            damaged(path, error, "file written by Slater")
+
+
 class Source(ABC):
     """An open file (or anything else) that gives raw columns, block by block.
 
@@ -122,6 +159,13 @@ class Source(ABC):
     def note(self, findings: Findings) -> None:
         """Add the problems that only this format can see; called before blocks are read."""
         return
+
+    def adopt(self, notes: Notes, *, own_costs: bool = True) -> None:
+        """Take over what the file says of itself; cost names only if its own cost columns are read."""
+        self.metadata, self.discrete, self.fingerprint = notes.metadata, notes.discrete, notes.fingerprint
+        self.clips_actions = False
+        if own_costs:
+            self.cost_names = notes.cost_names
 
     @abstractmethod
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:

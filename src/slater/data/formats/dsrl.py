@@ -12,7 +12,6 @@ uses the file format with checksums (metadata: HDF5 1.10 structures; data: Fletc
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import zlib
@@ -25,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import RAW_FIELDS, Column, Rows
-from slater.data.dataset import Metadata
 from slater.data.formats.base import (
     BLOCK_ROWS,
+    Notes,
     ReadOptions,
     Sink,
     Source,
@@ -145,16 +144,8 @@ class DsrlSource(Source):
         # one wrong bit in there can make it search forever
         if "slater" not in self._file.attrs or self._file.attrs.get_id("slater").dtype.kind != "S":
             return
-        try:
-            record = json.loads(bytes(self._file.attrs["slater"]))
-            self.metadata = Metadata.from_json(record["metadata"])
-            self.clips_actions = False
-            if names in (["costs"], ["cost_vector"]):
-                self.cost_names = tuple(str(name) for name in record["cost_names"])
-            self.fingerprint = str(record["fingerprint"])
-            self.discrete = bool(record["discrete"])
-        except (ValueError, TypeError, KeyError) as error:
-            damaged(self._path, error, "file written by Slater")
+        notes = Notes.parse(self._path, bytes(self._file.attrs["slater"]))
+        self.adopt(notes, own_costs=names in (["costs"], ["cost_vector"]))
 
     def note(self, findings: Findings) -> None:
         """Check what HDF5 itself does not: chunks that are missing, byte orders that differ."""
@@ -209,14 +200,10 @@ class DsrlSource(Source):
 class DsrlSink(Sink):
     """Writes a DSRL file under a temporary name and renames it when it is whole."""
 
-    def __init__(
-        self, path: Path, metadata: Metadata, cost_names: tuple[str, ...], *, discrete: bool
-    ) -> None:
+    def __init__(self, path: Path, notes: Notes) -> None:
         self._path = path
         self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        self._metadata = metadata
-        self._cost_names = cost_names
-        self._discrete = discrete
+        self._notes = notes
         self._size = 0
         try:
             self._file = h5py.File(self._partial, "w", libver=("v110", "v110"))
@@ -225,7 +212,7 @@ class DsrlSink(Sink):
 
     def write(self, rows: Rows) -> None:
         """Append rows to every dataset."""
-        several = len(self._cost_names) > 1
+        several = len(self._notes.cost_names) > 1
         costs = rows["costs"]
         out: Rows = {name: rows[name] for name in DSRL_FIELDS if name != "costs"}
         out["costs"] = costs.sum(axis=1, dtype=np.float32) if several else costs[:, 0]
@@ -269,15 +256,8 @@ class DsrlSink(Sink):
 
     def finish(self, fingerprint: str) -> None:
         """Write the attribute and put the file in its place."""
-        record = {
-            "format": 1,
-            "metadata": self._metadata.to_json(),
-            "cost_names": list(self._cost_names),
-            "discrete": self._discrete,
-            "fingerprint": fingerprint,
-        }
         try:
-            self._file.attrs["slater"] = np.bytes_(json.dumps(record))
+            self._file.attrs["slater"] = np.bytes_(self._notes.to_text(fingerprint))
             self._file.close()
             os.replace(self._partial, self._path)
         except OSError as error:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from slater.data.assemble import Column, Rows
 from slater.data.dataset import Metadata
-from slater.data.formats.base import BLOCK_ROWS, ReadOptions, Sink, Source, damaged, listing
+from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source, damaged, listing
 from slater.errors import InputError
 
 __all__ = ["MinariSink", "MinariSource", "is_minari"]
@@ -106,14 +106,7 @@ class MinariSource(Source):
     def _read_notes(self, notes: Mapping[str, Any], action_space: Any) -> None:
         own = notes.get(_NOTES)
         if isinstance(own, str):
-            try:
-                record = json.loads(own)
-                self.metadata = Metadata.from_json(record["metadata"])
-                self.cost_names = tuple(str(name) for name in record["cost_names"])
-                self.discrete = bool(record["discrete"])
-                self.fingerprint = str(record["fingerprint"])
-            except (ValueError, TypeError, KeyError) as error:
-                damaged(self.name, error, "dataset written by Slater")
+            self.adopt(Notes.parse(self.name, own), own_costs="costs" not in self._options.columns)
             return
         env_id = horizon = None
         try:
@@ -262,16 +255,14 @@ def _field(name: str, episode: Mapping[str, Any], path: str, number: int) -> NDA
 class MinariSink(Sink):
     """Writes `minari:ID` into the local Minari collection, episode by episode."""
 
-    def __init__(self, path: str, metadata: Metadata, cost_names: tuple[str, ...], *, discrete: bool) -> None:
+    def __init__(self, path: str, notes: Notes) -> None:
         if not path.startswith("minari:"):
             raise InputError(
                 f"Minari datasets are written as minari:ID (as minari:bullet/ball-v0), not {path}."
             )
         self._minari, self._module = _minari()
         self._identity = path.removeprefix("minari:")
-        self._metadata = metadata
-        self._cost_names = cost_names
-        self._discrete = discrete
+        self._notes = notes
         self._blocks: list[Rows] = []
 
     def write(self, rows: Rows) -> None:
@@ -285,10 +276,12 @@ class MinariSink(Sink):
         from gymnasium import spaces
 
         wide = np.full(rows["observations"].shape[1], np.inf, dtype=np.float32)
-        if self._discrete:
-            action_space: Any = spaces.Discrete(self._metadata.num_actions or int(rows["actions"].max()) + 1)
+        if self._notes.discrete:
+            action_space: Any = spaces.Discrete(
+                self._notes.metadata.num_actions or int(rows["actions"].max()) + 1
+            )
         else:
-            low, high = self._metadata.action_low, self._metadata.action_high
+            low, high = self._notes.metadata.action_low, self._notes.metadata.action_high
             edge = np.full(rows["actions"].shape[1], np.inf, dtype=np.float32)
             action_space = spaces.Box(
                 -edge if low is None else np.asarray(low, np.float32),
@@ -308,14 +301,7 @@ class MinariSink(Sink):
                     data_format="hdf5",
                     description="Converted by Slater.",
                 )
-            notes = {
-                "format": 1,
-                "metadata": self._metadata.to_json(),
-                "cost_names": list(self._cost_names),
-                "discrete": self._discrete,
-                "fingerprint": fingerprint,
-            }
-            dataset.storage.update_metadata({_NOTES: json.dumps(notes)})
+            dataset.storage.update_metadata({_NOTES: self._notes.to_text(fingerprint)})
         except Exception as error:  # the package raises anything: names it refuses, folders it cannot make
             detail = " ".join(str(error).split())[:200]
             raise InputError(f"minari:{self._identity} cannot be written: {detail}.") from None
@@ -337,12 +323,12 @@ class MinariSink(Sink):
             )
         stops = np.flatnonzero(ends) + 1
         starts = np.concatenate([[0], stops[:-1]])
-        single = self._cost_names == ("cost",)
+        single = self._notes.cost_names == ("cost",)
         buffers = []
         for number, (start, stop) in enumerate(zip(starts, stops, strict=True)):
             part = slice(int(start), int(stop))
             costs = rows["costs"][part]
-            named = {name: costs[:, index] for index, name in enumerate(self._cost_names)}
+            named = {name: costs[:, index] for index, name in enumerate(self._notes.cost_names)}
             last = rows["next_observations"][stop - 1][None]
             buffers.append(
                 EpisodeBuffer(

@@ -6,7 +6,6 @@ and nothing is unpickled.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import RAW_FIELDS, Column, Rows
-from slater.data.dataset import ROW_FIELDS, Metadata
+from slater.data.dataset import ROW_FIELDS
 from slater.data.formats.base import (
     BLOCK_ROWS,
+    Notes,
     ReadOptions,
     Sink,
     Source,
@@ -68,18 +68,7 @@ class NpzSource(Source):
         if len(costs) > 1:
             self.cost_names = tuple(costs)
         if text is not None:
-            self._read_notes(path, text, list(costs) == ["costs"])
-
-    def _read_notes(self, path: Path, text: str, own_costs: bool) -> None:
-        try:
-            record = json.loads(text)
-            self.metadata = Metadata.from_json(record["metadata"])
-            if own_costs:
-                self.cost_names = tuple(str(name) for name in record["cost_names"])
-            self.discrete = bool(record["discrete"])
-            self.fingerprint = str(record["fingerprint"])
-        except (ValueError, TypeError, KeyError) as error:
-            damaged(path, error, "archive written by Slater")
+            self.adopt(Notes.parse(path, text), own_costs=list(costs) == ["costs"])
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
         """Slices of the arrays, without copies."""
@@ -91,16 +80,9 @@ class NpzSource(Source):
 class NpzSink(Sink):
     """Collects rows in memory and writes a compressed archive at the end."""
 
-    def __init__(
-        self, path: Path, metadata: Metadata, cost_names: tuple[str, ...], *, discrete: bool
-    ) -> None:
+    def __init__(self, path: Path, notes: Notes) -> None:
         self._path = path
-        self._notes = {
-            "format": 1,
-            "metadata": metadata.to_json(),
-            "cost_names": list(cost_names),
-            "discrete": discrete,
-        }
+        self._notes = notes
         self._blocks: list[Rows] = []
 
     def write(self, rows: Rows) -> None:
@@ -112,7 +94,7 @@ class NpzSink(Sink):
         arrays = {name: np.concatenate([block[name] for block in self._blocks]) for name in ROW_FIELDS}
         if arrays["next_known"].all():
             del arrays["next_known"]
-        notes = json.dumps({**self._notes, "fingerprint": fingerprint})
+        notes = self._notes.to_text(fingerprint)
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
         try:
             with open(partial, "wb") as file:

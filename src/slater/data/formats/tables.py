@@ -9,7 +9,6 @@ horizon and bounds are told by options.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -20,8 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import Column, Rows
-from slater.data.dataset import Metadata
-from slater.data.formats.base import BLOCK_ROWS, ReadOptions, Sink, Source, damaged, expand_names, listing
+from slater.data.formats.base import (
+    BLOCK_ROWS,
+    Notes,
+    ReadOptions,
+    Sink,
+    Source,
+    damaged,
+    expand_names,
+    listing,
+)
 from slater.errors import InputError
 
 __all__ = ["TableSink", "TableSource"]
@@ -83,7 +90,7 @@ class TableSource(Source):
         else:
             notes = self._guard(beside.read_bytes) if beside.is_file() else None
         if notes is not None:
-            self._read_notes(notes, options)
+            self.adopt(Notes.parse(path, notes), own_costs="costs" not in options.columns)
 
     def _guard(self, action: Any) -> Any:
         """Run something of pyarrow; what it raises on a bad file becomes one sentence."""
@@ -179,17 +186,6 @@ class TableSource(Source):
                 return len(values[0].as_py() or ())
         return 0
 
-    def _read_notes(self, notes: bytes, options: ReadOptions) -> None:
-        try:
-            record = json.loads(notes)
-            self.metadata = Metadata.from_json(record["metadata"])
-            if "costs" not in options.columns:
-                self.cost_names = tuple(str(name) for name in record["cost_names"])
-            self.discrete = bool(record["discrete"])
-            self.fingerprint = str(record["fingerprint"])
-        except (ValueError, TypeError, KeyError) as error:
-            damaged(self._path, error, "file written by Slater")
-
     def _batches(self, rows: int) -> Iterator[Any]:
         if self.format == "csv":
             yield from self._csv_reader()
@@ -247,20 +243,12 @@ def _notes_beside(path: Path) -> Path:
 class TableSink(Sink):
     """Writes Parquet (with page checksums) or CSV under a temporary name, then renames it."""
 
-    def __init__(
-        self, path: Path, metadata: Metadata, cost_names: tuple[str, ...], *, discrete: bool
-    ) -> None:
+    def __init__(self, path: Path, notes: Notes) -> None:
         self._arrow = _arrow()
         self._path = path
         self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         self._csv = path.suffix.lower() in (".csv", ".tsv")
-        self._cost_names = cost_names
-        self._notes = {
-            "format": 1,
-            "metadata": metadata.to_json(),
-            "cost_names": list(cost_names),
-            "discrete": discrete,
-        }
+        self._notes = notes
         self._writer: Any = None
 
     def write(self, rows: Rows) -> None:
@@ -269,8 +257,8 @@ class TableSink(Sink):
         for prefix, role in (("obs", "observations"), ("action", "actions")):
             columns |= _named(prefix, rows[role])
         columns["reward"] = rows["rewards"]
-        single = self._cost_names == ("cost",)
-        for index, name in enumerate(self._cost_names):
+        single = self._notes.cost_names == ("cost",)
+        for index, name in enumerate(self._notes.cost_names):
             columns["cost" if single else f"cost_{name}"] = rows["costs"][:, index]
         for name in ("terminal", "timeout"):
             columns[name] = rows[name + "s"].astype(np.int8) if self._csv else rows[name + "s"]
@@ -295,7 +283,7 @@ class TableSink(Sink):
     def finish(self, fingerprint: str) -> None:
         """Add the notes (Parquet) and put the file in its place."""
         try:
-            notes = json.dumps({**self._notes, "fingerprint": fingerprint})
+            notes = self._notes.to_text(fingerprint)
             if self._csv:
                 self._writer.close()
                 _notes_beside(self._path).write_text(notes)
