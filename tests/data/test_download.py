@@ -112,8 +112,8 @@ def test_what_arrives_is_checked_and_a_bad_file_is_not_kept(tmp_path, server, co
         fetch(TASK, folder=tmp_path, server=server.address)
     assert not list(tmp_path.glob("Safety*"))
     server.content = content
-    other = Task("Tiny", TASK.file, 10, 7, 3, 2)
-    with pytest.raises(InputError, match="has 6 episodes instead of 7"):
+    other = Task("Tiny", TASK.file, 10, 9, 3, 4)
+    with pytest.raises(InputError, match="has 2 action entries instead of 4 and 6 episodes instead of 9"):
         fetch(other, folder=tmp_path, server=server.address)
 
 

@@ -102,6 +102,24 @@ def test_a_target_is_not_overwritten_unless_asked_and_errors_leave_none(tmp_path
         convert(tmp_path / "a.hdf5", tmp_path / "none" / "c.hdf5")
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_a_full_disk_gives_one_sentence_and_leaves_nothing_behind(tmp_path, name):
+    """The kernel refuses to write more than 20 kB to a file, as a full disk would."""
+    save(walk(episodes=200), tmp_path / "source.npz")
+    program = (
+        "import resource, sys; from slater.cli import main; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
+        "sys.exit(main(['data', 'convert', *sys.argv[1:]]))"
+    )
+    (tmp_path / "out").mkdir()
+    arguments = [str(tmp_path / "source.npz"), str(tmp_path / "out" / name)]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "out").iterdir())
+
+
 # -- DSRL ------------------------------------------------------------------------------------------
 
 
@@ -349,6 +367,7 @@ def test_minari_round_trip(minari_home, kind):
         save(data, "minari:bullet/ball-v0")
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
 def test_minari_datasets_of_others(minari_home):
     """Costs per reset and step, mappings as observations, no spaces in the notes, unflagged ends."""
     import minari
@@ -373,10 +392,9 @@ def test_minari_datasets_of_others(minari_home):
     space = spaces.Dict(
         {"a": spaces.Box(-9, 9, (1,), dtype=np.float64), "b": spaces.Box(-9, 9, (2,), dtype=np.float64)}
     )
-    with pytest.warns(UserWarning, match="author"):
-        minari.create_dataset_from_buffers(
-            "their/data-v0", episodes, observation_space=space, action_space=spaces.Discrete(3)
-        )
+    minari.create_dataset_from_buffers(
+        "their/data-v0", episodes, observation_space=space, action_space=spaces.Discrete(3)
+    )
     data = load("minari:their/data-v0")
     np.testing.assert_array_equal(data.episodes.lengths, [4, 5, 6])
     np.testing.assert_array_equal(data.episodes.costs[:, 0], [10, 15, 21])  # the reset's entry is left out

@@ -102,7 +102,7 @@ class Inspector:
         next_rows = observations[1:] if after is None else np.concatenate([observations[1:], after[None]])
         following, current = following[comparable], observations[comparable]
         known = rows["next_known"][comparable].copy()
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             same = np.all(np.abs(following - next_rows) <= _SAME * (1 + np.abs(next_rows)), axis=1)
             moved = np.any(current != following, axis=1)
         # a NaN is reported as such; here it would only repeat itself

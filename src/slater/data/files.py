@@ -139,9 +139,9 @@ class Opened:
             yield rows
         inspector.finish()
         if stated is not None and layout.clip is None and content.hexdigest() != stated:
-            message = (
-                "are not those the file was written with (its fingerprint differs): it is damaged or edited"
-            )
+            message = "are not those that were written (the fingerprint differs): damaged or edited"
+            if self.source.format == "csv":
+                message += f"; if you edited it, remove {self.source.name}.json"
             self.findings.add("error", "rows", message)
 
 

@@ -35,6 +35,7 @@ from slater.data.formats.base import (
     listing,
     refuse_near_names,
 )
+from slater.data.formats.hdf5_file import CarefulFile
 from slater.data.formats.hdf5_guard import lost_chunks, odd_number_type, zeroed_chunk
 from slater.data.problems import Findings
 from slater.data.tasks import task_of_file
@@ -206,9 +207,10 @@ class DsrlSink(Sink):
         self._notes = notes
         self._size = 0
         try:
-            self._file = h5py.File(self._partial, "w", libver=("v110", "v110"))
+            self._bytes = CarefulFile(self._partial)
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+        self._file = h5py.File(self._bytes, "w", libver=("v110", "v110"))
 
     def write(self, rows: Rows) -> None:
         """Append rows to every dataset."""
@@ -233,32 +235,37 @@ class DsrlSink(Sink):
             out[name] = known
 
     def _extend(self, name: str, array: NDArray[Any]) -> None:
-        try:
-            if name not in self._file:
-                self._file.create_dataset(
-                    name,
-                    data=array,
-                    maxshape=(None, *array.shape[1:]),
-                    chunks=(_CHUNK_ROWS, *array.shape[1:]),
-                    compression="gzip",
-                    compression_opts=4,
-                    shuffle=True,
-                    fletcher32=True,
-                )
-                return
+        if name not in self._file:
+            self._file.create_dataset(
+                name,
+                data=array,
+                maxshape=(None, *array.shape[1:]),
+                chunks=(_CHUNK_ROWS, *array.shape[1:]),
+                compression="gzip",
+                compression_opts=4,
+                shuffle=True,
+                fletcher32=True,
+            )
+        else:
             dataset = self._file[name]
             before = dataset.shape[0]
             dataset.resize(before + len(array), axis=0)
             dataset[before:] = array
-        except OSError as error:
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        error = self._bytes.error
+        if error is not None:
             self.abandon()
-            raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
+            raise InputError(f"{self._path} cannot be written: {error.strerror or error}.")
 
     def finish(self, fingerprint: str) -> None:
         """Write the attribute and put the file in its place."""
+        self._file.attrs["slater"] = np.bytes_(self._notes.to_text(fingerprint))
+        self._file.close()
+        self._raise_error()
+        self._bytes.close()
         try:
-            self._file.attrs["slater"] = np.bytes_(self._notes.to_text(fingerprint))
-            self._file.close()
             os.replace(self._partial, self._path)
         except OSError as error:
             self.abandon()
@@ -267,4 +274,5 @@ class DsrlSink(Sink):
     def abandon(self) -> None:
         """Remove the partial file."""
         self._file.close()
+        self._bytes.close()
         self._partial.unlink(missing_ok=True)
