@@ -246,8 +246,9 @@ def test_other_names_in_hdf5_and_npz(tmp_path):
             file[name] = array
     assert same(load(tmp_path / "a.hdf5", ReadOptions(columns=columns)), data)
     np.savez(tmp_path / "a.npz", **arrays)
-    options = ReadOptions(columns=columns, cost_names=("speed", "heat"))
-    assert same(load(tmp_path / "a.npz", options), data)
+    assert same(load(tmp_path / "a.npz", ReadOptions(columns=columns)), data)
+    renamed = load(tmp_path / "a.npz", ReadOptions(columns=columns, cost_names=("fast", "hot")))
+    assert renamed.cost_names == ("fast", "hot")
     with pytest.raises(InputError, match="There is no column 'nothing'"):
         load(tmp_path / "a.npz", ReadOptions(columns={"costs": ("nothing",)}))
     for wrong in (["observations"], ["observations="], ["a=b", "a=c"]):
@@ -295,6 +296,7 @@ def test_a_csv_from_a_spreadsheet_with_a_column_map(tmp_path):
     np.testing.assert_array_equal(data.next_observations[0], [1, 1])
     np.testing.assert_array_equal(data.next_known, [True, True, True, False])
     assert not data.discrete
+    assert data.cost_names == ("wear",)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
     metadata = options.override(source.metadata, action_dim)
     layout = layout_of(
         source.columns,
-        cost_names=options.cost_names or source.cost_names,
+        cost_names=options.cost_names or source.cost_names or _mapped_cost_name(source, options),
         metadata=metadata,
         findings=findings,
         discrete=options.discrete if options.discrete is not None else source.discrete,
@@ -167,6 +167,14 @@ def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
         bounds = (np.asarray(metadata.action_low, np.float32), np.asarray(metadata.action_high, np.float32))
         layout = replace(layout, clip=bounds)
     return Opened(source, layout, metadata, findings)
+
+
+def _mapped_cost_name(source: Source, options: ReadOptions) -> tuple[str, ...] | None:
+    """A single cost that the column map names keeps that name."""
+    mapped, costs = options.columns.get("costs", ()), source.columns.get("costs")
+    if len(mapped) != 1 or mapped[0].endswith("*") or costs is None or costs.tail not in ((), (1,)):
+        return None
+    return (mapped[0].rpartition("/")[2],)
 
 
 def load(path: str | Path, options: ReadOptions | None = None) -> Dataset:

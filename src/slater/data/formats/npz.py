@@ -66,7 +66,7 @@ class NpzSource(Source):
         self.columns = {role: Column(len(a), a.shape[1:], a.dtype) for role, a in self._arrays.items()}
         costs = roles.get("costs", ())
         if len(costs) > 1:
-            self.cost_names = tuple(costs)
+            self.cost_names = tuple(name.rpartition("/")[2] for name in costs)
         if text is not None:
             self.adopt(Notes.parse(path, text), own_costs=list(costs) == ["costs"])
 
