@@ -175,6 +175,28 @@ def test_episode_labels_mark_the_ends():
         )
 
 
+def test_labels_and_flags_together():
+    data = walk(episodes=3, falls=False)
+    arrays = {
+        "observations": data.observations,
+        "actions": data.actions,
+        "rewards": data.rewards,
+        "costs": data.costs,
+        "terminals": data.terminals,
+    }
+    labels = np.repeat([5.0, 6.0, 7.0], 10)
+    assert Dataset.from_arrays(**arrays, episode=labels).episodes.complete.all()
+    flagged = np.zeros(30, dtype=bool)
+    unfinished = Dataset.from_arrays(**arrays, episode=labels, timeouts=flagged)
+    np.testing.assert_array_equal(unfinished.episodes.complete, [True, True, False])
+    flagged[3] = True
+    with pytest.raises(InputError, match="timeouts: is set in the middle of an episode"):
+        Dataset.from_arrays(**arrays, episode=labels, timeouts=flagged)
+    labels[12] = np.nan
+    with pytest.raises(InputError, match="has no label"):
+        Dataset.from_arrays(**arrays, episode=labels)
+
+
 def test_episodes_that_are_interleaved_are_refused():
     data = walk(episodes=2, falls=False)
     order = np.arange(20).reshape(2, 10).T.ravel()  # sorted by time, not by episode

@@ -190,7 +190,8 @@ def _rows_of(
         after = np.asarray(following["observations"][0], dtype=np.float32).reshape(layout.observation_dim)
     terminals, timeouts = flags("terminals"), flags("timeouts")
     if "episode" in layout.present:
-        timeouts |= _ends_of_labels(raw, following, terminals, offset, findings, seen)
+        own = timeouts.copy() if "timeouts" in layout.present else None
+        timeouts |= _ends_of_labels(raw, following, terminals, own, offset, findings, seen)
     rows: Rows = {
         "observations": observations,
         "actions": _actions(raw, layout, size, offset, findings),
@@ -249,22 +250,27 @@ def _ends_of_labels(
     raw: Mapping[str, NDArray[Any]],
     following: Mapping[str, NDArray[Any]] | None,
     terminals: NDArray[np.bool_],
+    timeouts: NDArray[np.bool_] | None,
     offset: int,
     findings: Findings,
     seen: set[Any],
 ) -> NDArray[np.bool_]:
-    """Timeouts that episode labels imply: the last row of a label, unless it is terminal."""
+    """Timeouts that episode labels imply: the last row of a label, unless it is terminal.
+
+    If the data has `timeouts` of its own (not None), an end without a flag is noted, and at the very end of
+    the data it is none: there the episode may just not be finished.
+    """
     labels = np.asarray(raw["episode"]).reshape(-1)
     last = np.empty(len(labels), dtype=np.bool_)
     last[:-1] = labels[1:] != labels[:-1]
     last[-1] = following is None or bool(np.asarray(following["episode"]).reshape(-1)[0] != labels[-1])
-    findings.add(
-        "error",
-        "terminals",
-        "is set in the middle of an episode (the next row has the same label)",
-        offset + np.flatnonzero(terminals & ~last),
-    )
-    ends = np.flatnonzero(last)
+    missing = np.array([label is None or label != label for label in labels.tolist()], dtype=np.bool_)
+    findings.add("error", "episode", "has no label", offset + np.flatnonzero(missing))
+    message = "is set in the middle of an episode (the next row has the same label)"
+    findings.add("error", "terminals", message, offset + np.flatnonzero(terminals & ~last))
+    if timeouts is not None:
+        findings.add("error", "timeouts", message, offset + np.flatnonzero(timeouts & ~last))
+    ends = np.flatnonzero(last & ~missing)
     again = []
     for end, label in zip(ends.tolist(), labels[ends].tolist(), strict=True):
         if label in seen:
@@ -272,7 +278,13 @@ def _ends_of_labels(
         seen.add(label)
     message = "comes back after another one began; sort the rows so that each episode is in one piece"
     findings.add("error", "episode", message, offset + np.array(again, dtype=np.int64))
-    return last & ~terminals
+    implied = last & ~terminals
+    if timeouts is not None:
+        if following is None:
+            implied[-1] = False
+        message = "is not set where an episode ends by its label; taken for a timeout"
+        findings.add("warning", "timeouts", message, offset + np.flatnonzero(implied & ~timeouts))
+    return implied
 
 
 def assemble(

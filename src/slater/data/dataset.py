@@ -204,7 +204,7 @@ class Dataset:
         costs: (N,), (N, I), or a mapping from names to (N,) arrays.
         terminals, timeouts: 0/1 or bool. Either may be missing if `episode` is given.
         episode: (N,) labels, equal within an episode; the last row of each then ends it, as a timeout
-            unless it is terminal.
+            unless it is terminal. With `timeouts` given too, the last row of all ends only by a flag.
         next_observations: derived from the following row where missing. The last row of an episode has
             no following row: after a terminal nothing is needed and the row's own observation stands in;
             after a timeout (or at the end of incomplete data) the true value is unknown, so the row's own

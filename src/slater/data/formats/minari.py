@@ -165,7 +165,7 @@ class MinariSource(Source):
             "timeouts": np.asarray(episode["truncations"]),
             "costs": self._costs(episode, steps, number),
         }
-        # an episode that Minari stores is whole, even if neither flag is set on its last step
+        # an episode ends where Minari says, even if neither flag is set on its last step
         block["episode"] = np.full(steps, number)
         for role, names in self._options.columns.items():
             if role != "costs":
