@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "a first look: PDCA on a small problem, ending with a figure"),
     "tabular": ("tabular", "one algorithm on one finite problem, beside the exact optimum"),
     "reproduce": ("reproduce", "the paper's experiments: figure1, rates"),
+    "data": ("data", "look at a dataset, check it, convert it"),
 }
 
 BAD_INPUT = 2

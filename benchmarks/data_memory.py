@@ -1,0 +1,171 @@
+"""Peak memory on a file several times larger than the memory the process is allowed.
+
+    python -m benchmarks.data_memory --gigabytes 4 --allowed-gigabytes 1
+
+makes a DSRL file, then, in child processes whose address space is limited by the kernel (RLIMIT_AS, which
+counts everything: code, heap, buffers, memory maps): checks it, converts it to a store, and draws random
+batches for training from the store. As a control, loading the file whole must fail under the same limit.
+Prints peak resident memory and speed of each step and writes benchmarks/results/data_memory.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import tyro
+
+from slater.data import StoredDataset, convert, inspect, load
+from slater.errors import InputError
+
+OBSERVATIONS, ACTIONS, HORIZON = 34, 8, 500  # as AntCircle
+ROW_BYTES = 4 * (2 * OBSERVATIONS + ACTIONS + 2) + 2
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Options:
+    """Sizes of the benchmark."""
+
+    gigabytes: float = 4.0
+    """Size of the file, GiB."""
+    allowed_gigabytes: float = 1.0
+    """Address space that a child process may use, GiB."""
+    batches: int = 2000
+    """Random batches to draw from the store."""
+    batch: int = 512
+    """Transitions in a batch."""
+    folder: Path | None = None
+    """Where to put the files (default: a temporary folder)."""
+
+
+def make_file(path: Path, rows: int) -> None:
+    """A DSRL file of random walks, written in pieces, without compression (so that its size is its size)."""
+    rng = np.random.default_rng(0)
+    piece = 100 * HORIZON
+    with h5py.File(path, "w") as file:
+        shapes: dict[str, tuple[int, ...]] = {
+            "observations": (rows, OBSERVATIONS),
+            "next_observations": (rows, OBSERVATIONS),
+            "actions": (rows, ACTIONS),
+            "rewards": (rows,),
+            "costs": (rows,),
+        }
+        for name, shape in shapes.items():
+            file.create_dataset(name, shape, np.float32, chunks=(8192, *shape[1:]))
+        for name in ("terminals", "timeouts"):
+            file.create_dataset(name, (rows,), np.bool_, chunks=(8192,))
+        for start in range(0, rows, piece):
+            stop = min(start + piece, rows)
+            count = stop - start
+            steps = rng.normal(size=(count // HORIZON, HORIZON + 1, OBSERVATIONS)).astype(np.float32)
+            walks = np.cumsum(steps, axis=1)
+            file["observations"][start:stop] = walks[:, :-1].reshape(count, OBSERVATIONS)
+            file["next_observations"][start:stop] = walks[:, 1:].reshape(count, OBSERVATIONS)
+            file["actions"][start:stop] = rng.uniform(-1, 1, (count, ACTIONS))
+            file["rewards"][start:stop] = rng.normal(size=count)
+            file["costs"][start:stop] = rng.random(count) < 0.1
+            file["terminals"][start:stop] = False
+            file["timeouts"][start:stop] = (np.arange(start, stop) + 1) % HORIZON == 0
+
+
+def run_step(step: str, folder: Path, batches: int, batch: int) -> dict[str, Any]:
+    """One step, in this process; what it measured."""
+    source, store = folder / "large.hdf5", folder / "large.store"
+    begun = time.perf_counter()
+    result: dict[str, Any] = {}
+    if step == "load":
+        try:
+            load(source)
+            result["loaded"] = True
+        except InputError as error:
+            result.update(loaded=False, said=str(error))
+    elif step == "check":
+        report = inspect(source)
+        assert not report.errors, str(report)
+    elif step == "convert":
+        convert(source, store, overwrite=True)
+    elif step == "sample":
+        data = StoredDataset(store)
+        rng = np.random.default_rng(0)
+        total = 0.0
+        begun, used = time.perf_counter(), time.process_time()
+        for _ in range(batches):
+            total += float(data.sample(rng, batch).rewards.sum())
+        result["milliseconds_per_batch"] = 1000 * (time.perf_counter() - begun) / batches
+        result["cpu_milliseconds_per_batch"] = 1000 * (time.process_time() - used) / batches
+        mean = total / (batches * batch)
+        assert abs(mean) < 0.05, f"the mean reward of the samples is {mean}, far from 0"
+    result["seconds"] = time.perf_counter() - begun
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    result["cpu_seconds"] = usage.ru_utime + usage.ru_stime
+    result["peak_resident_gib"] = usage.ru_maxrss * 1024 / GIB
+    return result
+
+
+def child(step: str, options: Options, folder: Path) -> dict[str, Any]:
+    """Run a step in a process that may use only the allowed address space."""
+    limit = int(options.allowed_gigabytes * GIB)
+    command = [sys.executable, "-m", "benchmarks.data_memory", "child", step, str(folder)]
+    command += [str(options.batches), str(options.batch)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )
+    if done.returncode:
+        raise SystemExit(f"the step {step} failed: {done.stderr.strip().splitlines()[-1:]}")
+    return dict(json.loads(done.stdout))
+
+
+def main(options: Options) -> None:
+    """Make the file, run the steps, print and write the results."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        source = folder / "large.hdf5"
+        rows = int(options.gigabytes * GIB / ROW_BYTES) // HORIZON * HORIZON
+        make_file(source, rows)
+        size = source.stat().st_size / GIB
+        print(
+            f"file: {rows:,} rows, {size:.2f} GiB; allowed address space: {options.allowed_gigabytes:g} GiB"
+        )
+        steps = {step: child(step, options, folder) for step in ("load", "check", "convert", "sample")}
+    assert not steps["load"]["loaded"], "the file fits into the allowed memory: the benchmark shows nothing"
+    print(f"load whole (control): refused: {steps['load']['said']}")
+    for step in ("check", "convert", "sample"):
+        measured = steps[step]
+        extra = ""
+        if step == "sample":
+            wall, cpu = measured["milliseconds_per_batch"], measured["cpu_milliseconds_per_batch"]
+            extra = f"; a batch of {options.batch}: {wall:.2f} ms, {cpu:.2f} ms of processor"
+        peak = measured["peak_resident_gib"]
+        print(
+            f"{step:8} peak resident memory {peak:.3f} GiB (1/{size / peak:.0f} of the file), "
+            f"{measured['seconds']:.0f} s, of which {measured['cpu_seconds']:.0f} s of processor{extra}"
+        )
+    results = Path("benchmarks/results")
+    results.mkdir(parents=True, exist_ok=True)
+    shown = {key: value for key, value in asdict(options).items() if key != "folder"}
+    steps["load"].pop("said")
+    record = {"options": shown, "rows": rows, "file_gib": size, "steps": steps}
+    (results / "data_memory.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["child"]:
+        print(json.dumps(run_step(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))))
+    else:
+        main(tyro.cli(Options, description=__doc__))

@@ -1,0 +1,199 @@
+"""`slater data`: look at a dataset, check it, convert it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from slater.data.download import locate
+from slater.data.files import convert, inspect, open_file
+from slater.data.formats.base import ReadOptions, parse_columns
+from slater.data.show import draw, summary_text
+from slater.data.summary import summarise
+from slater.limits import Limit
+
+__all__ = ["run"]
+
+
+#: An option that may be repeated and may take several values each time.
+Repeated = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction]
+
+
+def _flat(values: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    return tuple(text for group in values for text in group)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read the file, where it does not say so itself."""
+
+    columns: Repeated = ()
+    """ROLE=NAME[,NAME...] for files with other names, e.g. observations=x,y costs=infos/cost; roles are
+    observations, actions, rewards, costs, terminals, timeouts, next_observations, episode; a name may be a
+    pattern such as obs_*."""
+    cost_names: tuple[str, ...] = ()
+    """Names of the costs, in the order of their columns."""
+    env_id: str | None = None
+    """Environment that the data came from."""
+    horizon: int | None = None
+    """Steps after which an episode is cut."""
+    action_low: tuple[float, ...] = ()
+    """Lower bounds of continuous actions: one for all, or one per dimension."""
+    action_high: tuple[float, ...] = ()
+    """Upper bounds of continuous actions: one for all, or one per dimension."""
+    num_actions: int | None = None
+    """Number of discrete actions."""
+    discrete: bool | None = None
+    """Whether actions are indices; by default, if there is one whole number per row."""
+    clip_actions: bool = False
+    """Clip actions to the bounds instead of reporting those outside as errors."""
+
+    def options(self) -> ReadOptions:
+        """The same for the library."""
+        return ReadOptions(
+            env_id=self.env_id,
+            horizon=self.horizon,
+            action_low=self.action_low or None,
+            action_high=self.action_high or None,
+            num_actions=self.num_actions,
+            columns=parse_columns(_flat(self.columns)),
+            cost_names=self.cost_names or None,
+            discrete=self.discrete,
+            clip_actions=self.clip_actions,
+        )
+
+
+@dataclass(frozen=True)
+class Info:
+    """Print sizes, returns and costs, share of episodes within limits, the frontier, action coverage."""
+
+    file: Annotated[str, tyro.conf.Positional]
+    """A dataset (.hdf5, .npz, .parquet, .csv, .store, minari:ID) or the name of a published DSRL task."""
+    limit: Repeated = ()
+    """Cost limits [NAME=]VALUE[/UNIT], per episode unless /step or /discounted is added; if none is
+    given, 10, 20 and 40. Limits without a name are alternatives, each for every cost; named ones
+    together are one set."""
+    gamma: float = 0.99
+    """Discount that a /discounted limit refers to."""
+    out: Path | None = None
+    """Write the cost-return frontier and the action coverage as a picture (.png, .svg, .pdf)."""
+    json: bool = False
+    """Print JSON instead of text."""
+    reading: tyro.conf.OmitArgPrefixes[Reading] = field(default_factory=Reading)
+
+
+@dataclass(frozen=True)
+class Check:
+    """List every problem of a file, with rows: errors (it cannot be used), then warnings.
+
+    Exit code 0 if there is no error, 1 if there is.
+    """
+
+    file: Annotated[str, tyro.conf.Positional]
+    """A dataset (.hdf5, .npz, .parquet, .csv, .store, minari:ID) or the name of a published DSRL task."""
+    json: bool = False
+    """Print JSON instead of text."""
+    reading: tyro.conf.OmitArgPrefixes[Reading] = field(default_factory=Reading)
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Write a dataset in another format, checking it on the way; files larger than memory are streamed."""
+
+    source: Annotated[str, tyro.conf.Positional]
+    """A dataset (.hdf5, .npz, .parquet, .csv, .store, minari:ID) or the name of a published DSRL task."""
+    target: Annotated[str, tyro.conf.Positional]
+    """The new file; its ending chooses the format: .hdf5 (DSRL), .npz, .parquet, .csv, .store (a folder that
+    training reads a batch at a time, for data larger than memory), or minari:ID."""
+    overwrite: bool = False
+    """Replace the target if it exists."""
+    json: bool = False
+    """Print JSON instead of text."""
+    reading: tyro.conf.OmitArgPrefixes[Reading] = field(default_factory=Reading)
+
+
+def run(args: list[str]) -> int:
+    """Parse `slater data ...` and do it; return the exit code."""
+    command = tyro.extras.subcommand_cli_from_dict(
+        {"info": Info, "convert": Convert, "check": Check}, prog="slater data", args=args, description=__doc__
+    )
+    if isinstance(command, Info):
+        return _info(command)
+    return _check(command) if isinstance(command, Check) else _convert(command)
+
+
+def _info(command: Info) -> int:
+    limits = [Limit.parse(text) for text in _flat(command.limit) or ("10", "20", "40")]
+    opened = open_file(_locate(command.file), command.reading.options())
+    with opened.source:
+        summary = summarise(opened, limits, command.gamma)
+    if command.json:
+        warnings = [problem.to_json() for problem in opened.report.warnings]
+        print(json.dumps({**summary.to_json(), "warnings": warnings}))
+    else:
+        print(summary_text(summary))
+        for problem in opened.report.warnings:
+            print(f"warning: {problem}")
+    if command.out is not None:
+        draw(summary, command.out)
+        if not command.json:
+            print(f"picture: {command.out}")
+    return 0
+
+
+def _check(command: Check) -> int:
+    report = inspect(_locate(command.file), command.reading.options())
+    print(json.dumps(report.to_json()) if command.json else report)
+    return 1 if report.errors else 0
+
+
+def _convert(command: Convert) -> int:
+    source = _locate(command.source)
+    with _bar("rows") as progress:
+        report, episodes = convert(
+            source, command.target, command.reading.options(), overwrite=command.overwrite, progress=progress
+        )
+    rows = int(episodes.lengths.sum())
+    if command.json:
+        print(
+            json.dumps(
+                {"target": command.target, "rows": rows, "episodes": len(episodes), **report.to_json()}
+            )
+        )
+        return 0
+    for problem in report.warnings:
+        print(f"warning: {problem}")
+    print(f"{command.target}: {rows:,} rows, {len(episodes):,} episodes.")
+    return 0
+
+
+def _locate(name: str) -> str | Path:
+    with _bar("bytes") as progress:
+        return locate(name, progress)
+
+
+@contextmanager
+def _bar(unit: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A progress bar on the error stream, shown from the first report of progress on."""
+    columns = (BarColumn(), TextColumn("{task.completed:,.0f} " + unit), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+
+    def report(done: int, total: int | None) -> None:
+        if not bar.tasks:
+            bar.start()
+            bar.add_task("", total=total)
+        bar.update(bar.task_ids[0], completed=done)
+
+    try:
+        yield report
+    finally:
+        if bar.tasks:
+            bar.stop()

@@ -1,0 +1,338 @@
+"""From raw columns, as a file or a user has them, to rows: shapes, types, ends, next observations.
+
+A `Layout` is decided once, from the names, shapes and types of the columns; `rows_of` then turns each
+block of raw columns into rows. Readers that stream use the same two steps as arrays in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from slater.data.checks import Inspector
+from slater.data.dataset import ROW_FIELDS, Dataset, Metadata
+from slater.data.problems import Findings, Report
+from slater.errors import InputError
+
+__all__ = ["Column", "Layout", "Rows", "assemble", "layout_of", "stream_rows"]
+
+#: Raw columns that a format may have; anything else in a file is ignored.
+RAW_FIELDS = (*ROW_FIELDS, "episode")
+_REQUIRED = ("observations", "actions", "rewards", "costs")
+_FLAT = ("rewards", "terminals", "timeouts", "next_known", "episode")
+
+Rows = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Shape and type of a raw column: `rows` entries (None: not known before reading) of shape `tail`."""
+
+    rows: int | None
+    tail: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How raw columns become rows."""
+
+    observation_dim: int
+    action_dim: int
+    discrete: bool
+    cost_names: tuple[str, ...]
+    present: frozenset[str]
+    clip: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+
+
+def layout_of(
+    columns: Mapping[str, Column],
+    *,
+    cost_names: Sequence[str] | None,
+    metadata: Metadata,
+    findings: Findings,
+    discrete: bool | None = None,
+) -> Layout | None:
+    """Decide the layout, noting every structural problem; None if the columns cannot form rows.
+
+    `discrete` overrides the rule that actions are discrete if they are one integer per row.
+    """
+    broken: list[str] = []
+
+    def error(field: str, message: str) -> None:
+        broken.append(field)
+        findings.add("error", field, message)
+
+    for name in _REQUIRED:
+        if name not in columns:
+            error(name, "missing; every dataset needs it")
+    for name, column in columns.items():
+        if name != "episode" and column.dtype.kind not in "biuf":
+            error(name, f"holds {column.dtype}, not numbers")
+        if name in _FLAT and column.tail not in ((), (1,)):
+            error(name, f"has shape (N, {', '.join(map(str, column.tail))}); one number per row is needed")
+        if name not in _FLAT and (len(column.tail) > 1 or 0 in column.tail):
+            error(
+                name, f"has shape (N, {', '.join(map(str, column.tail))}); flatten each row to one dimension"
+            )
+    counts = {name: column.rows for name, column in columns.items() if column.rows is not None}
+    if len(set(counts.values())) > 1:
+        error("rows", "the columns differ in length: " + ", ".join(f"{n} has {c}" for n, c in counts.items()))
+    if counts and max(counts.values()) == 0:
+        error("rows", "there are none")
+    if "episode" not in columns:
+        if "terminals" not in columns and "timeouts" not in columns:
+            error("terminals", "missing, as are timeouts and episode labels: nothing says where episodes end")
+        elif "timeouts" not in columns:
+            findings.add(
+                "warning", "timeouts", "missing: every end is taken for a terminal, with no value after it"
+            )
+        elif "terminals" not in columns:
+            findings.add("warning", "terminals", "missing: every end is taken for a timeout")
+    elif "terminals" not in columns:
+        findings.add("warning", "terminals", "missing: every episode is taken to end by a timeout")
+    if "next_observations" not in columns:
+        findings.add(
+            "warning",
+            "next_observations",
+            "missing: derived from the following rows; the last step of an "
+            "episode that ends by a timeout counts in its sums but not as a transition",
+        )
+    if broken:
+        return None
+
+    obs_dim, act_dim = _width(columns["observations"]), _width(columns["actions"])
+    if "next_observations" in columns and _width(columns["next_observations"]) != obs_dim:
+        width = _width(columns["next_observations"])
+        error("next_observations", f"has {width} entries per row, observations have {obs_dim}")
+    if discrete is None:
+        discrete = metadata.num_actions is not None or (
+            columns["actions"].dtype.kind in "biu" and act_dim == 1 and metadata.action_low is None
+        )
+    if discrete and act_dim != 1:
+        error("actions", f"has {act_dim} entries per row; discrete actions are one number")
+    for name in ("action_low", "action_high"):
+        bounds = getattr(metadata, name)
+        if bounds is not None and not discrete and len(bounds) != act_dim:
+            error(name, f"has {len(bounds)} entries, actions have {act_dim}")
+    num_costs = _width(columns["costs"])
+    if cost_names is None:
+        names = ("cost",) if num_costs == 1 else tuple(f"cost_{i}" for i in range(num_costs))
+    else:
+        names = tuple(cost_names)
+    if len(names) != num_costs:
+        error(
+            "costs", f"has {num_costs} entries per row, but {len(names)} names are given ({', '.join(names)})"
+        )
+    if len(set(names)) != len(names) or not all(names):
+        error("costs", f"needs distinct names that are not empty, not {', '.join(map(repr, names))}")
+    if broken:
+        return None
+    return Layout(obs_dim, act_dim, discrete, names, frozenset(columns))
+
+
+def _width(column: Column) -> int:
+    return column.tail[0] if column.tail else 1
+
+
+def stream_rows(
+    blocks: Iterable[Mapping[str, NDArray[Any]]], layout: Layout, findings: Findings
+) -> Iterator[tuple[Rows, NDArray[np.float32] | None]]:
+    """Rows for each raw block, with the first observation after the block (None at the end of the data).
+
+    A block is held until the next one arrives, because ends and next observations can depend on it.
+    """
+    held: Mapping[str, NDArray[Any]] | None = None
+    seen: set[Any] = set()  # labels of the episodes that have ended
+    offset = 0
+    for block in blocks:
+        if len(block["observations"]) == 0:
+            continue
+        if held is not None:
+            yield _rows_of(held, layout, block, offset, findings, seen)
+            offset += len(held["observations"])
+        held = block
+    if held is not None:
+        yield _rows_of(held, layout, None, offset, findings, seen)
+
+
+def _rows_of(
+    raw: Mapping[str, NDArray[Any]],
+    layout: Layout,
+    following: Mapping[str, NDArray[Any]] | None,
+    offset: int,
+    findings: Findings,
+    seen: set[Any],
+) -> tuple[Rows, NDArray[np.float32] | None]:
+    size = len(raw["observations"])
+
+    def matrix(name: str, width: int) -> NDArray[np.float32]:
+        with np.errstate(over="ignore"):  # becomes infinite, which the checks report with its row
+            return np.ascontiguousarray(raw[name], dtype=np.float32).reshape(size, width)
+
+    def flags(name: str) -> NDArray[np.bool_]:
+        if name not in layout.present:
+            return np.zeros(size, dtype=np.bool_)
+        values = np.asarray(raw[name]).reshape(size)
+        if values.dtype == np.bool_:  # a damaged file can put other bytes than 0 and 1 in there
+            values = values.view(np.uint8)
+        odd = np.flatnonzero((values != 0) & (values != 1))
+        findings.add("error", name, "is neither 0 nor 1", offset + odd)
+        return values.astype(np.bool_)
+
+    observations = matrix("observations", layout.observation_dim)
+    after = None
+    if following is not None:
+        after = np.asarray(following["observations"][0], dtype=np.float32).reshape(layout.observation_dim)
+    terminals, timeouts = flags("terminals"), flags("timeouts")
+    if "episode" in layout.present:
+        own = timeouts.copy() if "timeouts" in layout.present else None
+        timeouts |= _ends_of_labels(raw, following, terminals, own, offset, findings, seen)
+    rows: Rows = {
+        "observations": observations,
+        "actions": _actions(raw, layout, size, offset, findings),
+        "rewards": matrix("rewards", 1)[:, 0],
+        "costs": matrix("costs", len(layout.cost_names)),
+        "terminals": terminals,
+        "timeouts": timeouts,
+    }
+    if "next_observations" in layout.present:
+        rows["next_observations"] = matrix("next_observations", layout.observation_dim)
+        known = flags("next_known") if "next_known" in layout.present else np.ones(size, dtype=np.bool_)
+        rows["next_known"] = known
+    else:
+        ends = terminals | timeouts
+        shifted = np.empty_like(observations)
+        shifted[:-1] = observations[1:]
+        shifted[-1] = observations[-1] if after is None else after
+        alone = ends.copy()
+        alone[-1] |= after is None
+        shifted[alone] = observations[alone]
+        rows["next_observations"] = shifted
+        rows["next_known"] = ~alone | terminals
+    return rows, after
+
+
+def _actions(
+    raw: Mapping[str, NDArray[Any]], layout: Layout, size: int, offset: int, findings: Findings
+) -> NDArray[Any]:
+    values = np.asarray(raw["actions"]).reshape(size, layout.action_dim)
+    if not layout.discrete:
+        actions = np.ascontiguousarray(values, dtype=np.float32)
+        if layout.clip is None:
+            return actions
+        clipped = np.clip(actions, *layout.clip)
+        changed = (clipped != actions) & ~np.isnan(actions)
+        findings.add(
+            "warning",
+            "actions",
+            "was outside the bounds and is clipped",
+            offset + np.flatnonzero(changed.any(axis=1)),
+        )
+        return clipped
+    indices = values[:, 0]
+    with np.errstate(invalid="ignore"):
+        whole = (indices >= 0) & (indices < 2**31) & (indices == np.floor(indices.astype(np.float64)))
+    findings.add(
+        "error",
+        "actions",
+        "is not a whole number from 0, as discrete actions are",
+        offset + np.flatnonzero(~whole),
+    )
+    return np.where(whole, indices, 0).astype(np.int32)
+
+
+def _ends_of_labels(
+    raw: Mapping[str, NDArray[Any]],
+    following: Mapping[str, NDArray[Any]] | None,
+    terminals: NDArray[np.bool_],
+    timeouts: NDArray[np.bool_] | None,
+    offset: int,
+    findings: Findings,
+    seen: set[Any],
+) -> NDArray[np.bool_]:
+    """Timeouts that episode labels imply: the last row of a label, unless it is terminal.
+
+    If the data has `timeouts` of its own (not None), an end without a flag is noted, and at the very end of
+    the data it is none: there the episode may just not be finished.
+    """
+    labels = np.asarray(raw["episode"]).reshape(-1)
+    last = np.empty(len(labels), dtype=np.bool_)
+    last[:-1] = labels[1:] != labels[:-1]
+    last[-1] = following is None or bool(np.asarray(following["episode"]).reshape(-1)[0] != labels[-1])
+    missing = np.array([label is None or label != label for label in labels.tolist()], dtype=np.bool_)
+    findings.add("error", "episode", "has no label", offset + np.flatnonzero(missing))
+    message = "is set in the middle of an episode (the next row has the same label)"
+    findings.add("error", "terminals", message, offset + np.flatnonzero(terminals & ~last))
+    if timeouts is not None:
+        findings.add("error", "timeouts", message, offset + np.flatnonzero(timeouts & ~last))
+    ends = np.flatnonzero(last & ~missing)
+    again = []
+    for end, label in zip(ends.tolist(), labels[ends].tolist(), strict=True):
+        if label in seen:
+            again.append(end)
+        seen.add(label)
+    message = "comes back after another one began; sort the rows so that each episode is in one piece"
+    findings.add("error", "episode", message, offset + np.array(again, dtype=np.int64))
+    implied = last & ~terminals
+    if timeouts is not None:
+        if following is None:
+            implied[-1] = False
+        message = "is not set where an episode ends by its label; taken for a timeout"
+        findings.add("warning", "timeouts", message, offset + np.flatnonzero(implied & ~timeouts))
+    return implied
+
+
+def assemble(
+    raw: Mapping[str, ArrayLike | Mapping[str, ArrayLike] | None],
+    *,
+    cost_names: Sequence[str] | None,
+    metadata: Metadata,
+    name: str = "The dataset",
+) -> Dataset:
+    """A checked dataset from arrays in memory; one `InputError` if any check finds an error."""
+    given = {key: value for key, value in raw.items() if value is not None}
+    costs = given.get("costs")
+    if isinstance(costs, Mapping):
+        if cost_names is not None and tuple(cost_names) != tuple(costs):
+            raise InputError("The costs are a mapping with its own names; leave cost_names out.")
+        if not costs:
+            raise InputError("The mapping of costs is empty; at least one cost is needed.")
+        cost_names = tuple(str(key) for key in costs)
+        columns = [np.asarray(column) for column in costs.values()]
+        if any(column.shape != columns[0].shape or column.ndim != 1 for column in columns):
+            raise InputError("Each cost of the mapping must have shape (N,), the same for all.")
+        given["costs"] = np.stack(columns, axis=1)
+    arrays = {key: _array(key, value) for key, value in given.items()}
+    findings = Findings()
+    layout = layout_of(
+        {key: Column(len(array), array.shape[1:], array.dtype) for key, array in arrays.items()},
+        cost_names=cost_names,
+        metadata=metadata,
+        findings=findings,
+    )
+    if layout is None:
+        Report(name, tuple(findings.problems)).raise_errors()
+        raise AssertionError("a layout is missing only where an error was noted")
+    inspector = Inspector(
+        layout.cost_names, metadata, findings, derived="next_observations" not in layout.present
+    )
+    ((rows, _),) = stream_rows([arrays], layout, findings)
+    inspector.update(rows, None)
+    inspector.finish()
+    Report(name, tuple(findings.problems)).raise_errors()
+    return Dataset(**rows, cost_names=layout.cost_names, metadata=metadata)
+
+
+def _array(key: str, value: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"The {key} do not form an array: {error}.") from None
+    if array.ndim == 0:
+        raise InputError(f"The {key} must have one entry per row, not be the single value {value!r}.")
+    return array

@@ -1,0 +1,193 @@
+"""Checks of rows as they stream by: every problem, in words, with rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data.dataset import ROW_FIELDS, Dataset, Metadata
+from slater.data.problems import Findings, Report
+
+__all__ = ["Inspector", "check"]
+
+#: How far apart a next observation and the following row may be and still be called the same.
+_SAME = 1e-4
+
+
+class Inspector:
+    """Takes blocks of rows in order (`update`), then `finish`; notes problems in `findings`.
+
+    derived: next observations were made from the following rows, so comparing them would say nothing.
+    Memory does not grow with the number of rows.
+    """
+
+    def __init__(
+        self, cost_names: Sequence[str], metadata: Metadata, findings: Findings, *, derived: bool = False
+    ) -> None:
+        self._metadata = metadata
+        self._cost_names = tuple(cost_names)
+        self._findings = findings
+        self._derived = derived
+        self._size = 0
+        self._started = 0  # row at which the current episode began
+        self._timeout_lengths: set[int] = set()
+        self._ends = 0
+        self._early_timeouts = 0
+        self._has_cost = np.zeros(len(self._cost_names), dtype=np.bool_)
+        self._reward_range = (np.inf, -np.inf)
+
+    def update(self, rows: Mapping[str, NDArray[Any]], after: NDArray[np.float32] | None) -> None:
+        """Check one block; `after` is the first observation behind it, None at the end of the data."""
+        offset = self._size
+        note = self._findings.add
+        for name in ("observations", "actions", "rewards", "costs", "next_observations"):
+            values = rows[name]
+            if values.dtype.kind == "f":
+                finite = np.isfinite(values)
+                bad = ~(finite if values.ndim == 1 else finite.all(axis=1))
+                note("error", name, "is NaN or infinite", offset + np.flatnonzero(bad))
+        self._check_actions(rows["actions"], offset)
+        costs, rewards = rows["costs"], rows["rewards"]
+        for index, name in enumerate(self._cost_names):
+            message = f"the cost {name!r} is negative; a cost is a harm, at least 0"
+            note("warning", "costs", message, offset + np.flatnonzero(costs[:, index] < 0))
+        self._has_cost |= (costs != 0).any(axis=0)
+        self._reward_range = (
+            min(self._reward_range[0], float(np.fmin.reduce(rewards))),
+            max(self._reward_range[1], float(np.fmax.reduce(rewards))),
+        )
+        both = rows["terminals"] & rows["timeouts"]
+        note(
+            "warning",
+            "timeouts",
+            "is set on a terminal row; the row is treated as a terminal",
+            offset + np.flatnonzero(both),
+        )
+        if not self._derived:
+            self._check_continuity(rows, after, offset)
+        self._check_lengths(rows, offset)
+        self._size += len(rewards)
+
+    def _check_actions(self, actions: NDArray[Any], offset: int) -> None:
+        stated = self._metadata
+        if actions.ndim == 1:
+            if stated.num_actions is not None:
+                message = f"is not below the stated number of actions, {stated.num_actions}"
+                self._findings.add(
+                    "error", "actions", message, offset + np.flatnonzero(actions >= stated.num_actions)
+                )
+            return
+        if stated.action_low is None or stated.action_high is None:
+            return
+        low = np.asarray(stated.action_low, dtype=np.float32)
+        high = np.asarray(stated.action_high, dtype=np.float32)
+        slack = 1e-5 * np.maximum(1, np.where(np.isfinite(high - low), high - low, 1))
+        outside = ((actions < low - slack) | (actions > high + slack)).any(axis=1)
+        self._findings.add(
+            "error",
+            "actions",
+            "is outside the stated bounds; clip it if the environment did (--clip-actions)",
+            offset + np.flatnonzero(outside),
+        )
+
+    def _check_continuity(
+        self, rows: Mapping[str, NDArray[Any]], after: NDArray[np.float32] | None, offset: int
+    ) -> None:
+        """Where next observations are given: do they go on where, and only where, no end is marked?"""
+        observations, following = rows["observations"], rows["next_observations"]
+        comparable = slice(None) if after is not None else slice(0, -1)
+        next_rows = observations[1:] if after is None else np.concatenate([observations[1:], after[None]])
+        following, current = following[comparable], observations[comparable]
+        known = rows["next_known"][comparable].copy()
+        with np.errstate(invalid="ignore", over="ignore"):
+            same = np.all(np.abs(following - next_rows) <= _SAME * (1 + np.abs(next_rows)), axis=1)
+            moved = np.any(current != following, axis=1)
+        # a NaN is reported as such; here it would only repeat itself
+        known &= np.isfinite(next_rows).all(axis=1) & np.isfinite(following).all(axis=1)
+        terminal, timeout = rows["terminals"][comparable], rows["timeouts"][comparable]
+        note = self._findings.add
+        note(
+            "warning",
+            "terminals",
+            "is set in the middle of an episode: the next row goes on from this one",
+            offset + np.flatnonzero(terminal & same & moved & known),
+        )
+        note(
+            "warning",
+            "timeouts",
+            "is set in the middle of an episode: the next row goes on from this one",
+            offset + np.flatnonzero(timeout & ~terminal & same & moved & known),
+        )
+        note(
+            "warning",
+            "next_observations",
+            "is not where the next row begins, and no end is marked there",
+            offset + np.flatnonzero(~terminal & ~timeout & ~same & known),
+        )
+
+    def _check_lengths(self, rows: Mapping[str, NDArray[Any]], offset: int) -> None:
+        ends = rows["terminals"] | rows["timeouts"]
+        stops = offset + np.flatnonzero(ends) + 1
+        if len(stops) == 0:
+            return
+        lengths = np.diff(stops, prepend=self._started)
+        cut = ~rows["terminals"][stops - 1 - offset]
+        self._ends += len(stops)
+        if len(self._timeout_lengths) < 2:  # one or several is all that is asked
+            self._timeout_lengths.update(int(length) for length in np.unique(lengths[cut])[:2])
+        horizon = self._metadata.horizon
+        if horizon is not None:
+            message = f"an episode that ends here is longer than the stated horizon of {horizon} steps"
+            self._findings.add("error", "horizon", message, stops[lengths > horizon] - 1)
+            message = f"an episode is cut here by a timeout before the stated horizon of {horizon} steps"
+            self._findings.add("warning", "horizon", message, stops[cut & (lengths < horizon)] - 1)
+        self._started = int(stops[-1])
+
+    def finish(self) -> None:
+        """Note what only the whole data can show."""
+        note = self._findings.add
+        if self._size == 0:
+            note("error", "rows", "there are none")
+            return
+        tail = self._size - self._started
+        horizon = self._metadata.horizon
+        if self._ends == 0:
+            note("error", "terminals", "no episode end: neither terminals nor timeouts is ever set")
+        elif tail:
+            note(
+                "warning",
+                "timeouts",
+                f"the last {tail} rows have no end; they are used for training but not counted as an episode",
+            )
+        if tail and horizon is not None and tail > horizon:
+            note(
+                "error",
+                "horizon",
+                f"the last {tail} rows have no end, but the stated horizon is {horizon} steps",
+            )
+        if horizon is None and len(self._timeout_lengths) > 1:
+            note(
+                "warning",
+                "horizon",
+                "timeouts come at different lengths and no horizon is stated; "
+                "the longest episode is taken for it",
+            )
+        for name, seen in zip(self._cost_names, self._has_cost, strict=True):
+            if not seen:
+                note("warning", "costs", f"the cost {name!r} is zero in every row; no limit on it can bind")
+        if self._reward_range[0] == self._reward_range[1]:
+            note("warning", "rewards", f"is {self._reward_range[0]:g} in every row")
+
+
+def check(dataset: Dataset, name: str = "The dataset") -> Report:
+    """All problems of a dataset in memory."""
+    findings = Findings()
+    inspector = Inspector(
+        dataset.cost_names, dataset.metadata, findings, derived=not dataset.next_known.all()
+    )
+    inspector.update({key: getattr(dataset, key) for key in ROW_FIELDS}, None)
+    inspector.finish()
+    return Report(name, tuple(findings.problems))

@@ -1,0 +1,374 @@
+"""The one in-memory form of logged experience.
+
+N rows, one per step, in the order of time; episodes one after the other. Readers produce it, checks
+judge it, algorithms train on it. The arrays are read-only. `slater.data.store.StoredDataset` is the same
+thing on disk, for data larger than memory, and shares the names used here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from slater.data.episodes import Episodes
+from slater.data.statistics import Statistics, StatisticsBuilder
+from slater.errors import InputError
+
+__all__ = ["ROW_FIELDS", "Batch", "Dataset", "Fingerprint", "Metadata"]
+
+#: Everything a row holds, in the order in which fields are hashed and stored.
+ROW_FIELDS = (
+    "observations",
+    "actions",
+    "rewards",
+    "costs",
+    "terminals",
+    "timeouts",
+    "next_observations",
+    "next_known",
+)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a file may say about its data; None where it says nothing.
+
+    env_id: environment the data came from, as in `slater.envs.make` or Gymnasium.
+    horizon: steps after which an episode is cut by a timeout.
+    action_low, action_high: bounds per action dimension (continuous actions).
+    num_actions: number of actions (discrete actions).
+    notes: anything else, as text: how the data was made, seeds, versions.
+    """
+
+    env_id: str | None = None
+    horizon: int | None = None
+    action_low: tuple[float, ...] | None = None
+    action_high: tuple[float, ...] | None = None
+    num_actions: int | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; `from_json` reads it back."""
+        return {
+            "env_id": self.env_id,
+            "horizon": self.horizon,
+            "action_low": None if self.action_low is None else list(self.action_low),
+            "action_high": None if self.action_high is None else list(self.action_high),
+            "num_actions": self.num_actions,
+            "notes": dict(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Metadata:
+        """Read what `to_json` wrote; anything of a wrong type is an `InputError` that names it."""
+
+        def integer(key: str) -> int | None:
+            value = record.get(key)
+            if value is None:
+                return None
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(
+                    f"The metadata field {key} must be a whole number, at least 1, not {value!r}."
+                )
+            return value
+
+        def bounds(key: str) -> tuple[float, ...] | None:
+            value = record.get(key)
+            if value is None:
+                return None
+            if not isinstance(value, (list, tuple)) or any(
+                isinstance(x, bool) or not isinstance(x, (int, float)) for x in value
+            ):
+                raise InputError(f"The metadata field {key} must be a list of numbers, not {value!r}.")
+            return tuple(float(x) for x in value)
+
+        env_id = record.get("env_id")
+        if env_id is not None and not isinstance(env_id, str):
+            raise InputError(f"The metadata field env_id must be text, not {env_id!r}.")
+        notes = record.get("notes") or {}
+        if not isinstance(notes, Mapping):
+            raise InputError(f"The metadata field notes must be an object, not {notes!r}.")
+        return cls(
+            env_id=env_id,
+            horizon=integer("horizon"),
+            action_low=bounds("action_low"),
+            action_high=bounds("action_high"),
+            num_actions=integer("num_actions"),
+            notes={str(key): str(value) for key, value in notes.items()},
+        )
+
+
+class Batch(NamedTuple):
+    """Transitions without their order: what critics and policies are trained on (B rows).
+
+    observations (B, o) float32; actions (B, a) float32 or (B,) int32; rewards (B,) float32;
+    costs (B, I) float32; terminals (B,) bool; timeouts (B,) bool; next_observations (B, o) float32.
+    """
+
+    observations: NDArray[np.float32]
+    actions: NDArray[Any]
+    rewards: NDArray[np.float32]
+    costs: NDArray[np.float32]
+    terminals: NDArray[np.bool_]
+    timeouts: NDArray[np.bool_]
+    next_observations: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Logged experience in memory (N rows, o observation entries, I costs).
+
+    Prefer `Dataset.from_arrays`, which casts, fills in what can be derived and explains what cannot.
+
+    observations (N, o) float32
+    actions (N, a) float32, or (N,) int32 for discrete actions
+    rewards (N,) float32
+    costs (N, I) float32, named by `cost_names`
+    terminals (N,) bool: the process ended; the value of what follows is 0
+    timeouts (N,) bool: the episode was cut; the process would have gone on
+    next_observations (N, o) float32
+    next_known (N,) bool: False where `next_observations` had to be made up (see `from_arrays`); such a
+        row counts in episode sums but is no transition, and `transitions` leaves it out
+    """
+
+    observations: NDArray[np.float32]
+    actions: NDArray[Any]
+    rewards: NDArray[np.float32]
+    costs: NDArray[np.float32]
+    terminals: NDArray[np.bool_]
+    timeouts: NDArray[np.bool_]
+    next_observations: NDArray[np.float32]
+    next_known: NDArray[np.bool_]
+    cost_names: tuple[str, ...] = ("cost",)
+    metadata: Metadata = field(default_factory=Metadata)
+
+    def __post_init__(self) -> None:
+        size = len(self.observations)
+        discrete = np.issubdtype(self.actions.dtype, np.integer)
+        expected: dict[str, tuple[tuple[int | None, ...], Any]] = {
+            "observations": ((size, None), np.float32),
+            "actions": ((size,), np.int32) if discrete else ((size, None), np.float32),
+            "rewards": ((size,), np.float32),
+            "costs": ((size, len(self.cost_names)), np.float32),
+            "terminals": ((size,), np.bool_),
+            "timeouts": ((size,), np.bool_),
+            "next_observations": (self.observations.shape, np.float32),
+            "next_known": ((size,), np.bool_),
+        }
+        wrong = []
+        for name, (shape, dtype) in expected.items():
+            array = getattr(self, name)
+            fits = len(array.shape) == len(shape) and all(
+                want is None or want == got for want, got in zip(shape, array.shape, strict=True)
+            )
+            if not fits or array.dtype != dtype:
+                want = "x".join("any" if n is None else str(n) for n in shape)
+                got = "x".join(map(str, array.shape))
+                wrong.append(f"{name} is {got} {array.dtype} instead of {want} {np.dtype(dtype)}")
+            else:
+                view = array.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
+        if wrong:
+            raise InputError("The arrays do not form a dataset: " + "; ".join(wrong) + ".")
+        if size == 0:
+            raise InputError("The dataset has no rows.")
+        if not self.cost_names or len(set(self.cost_names)) != len(self.cost_names):
+            raise InputError(f"Cost names must be given and distinct, not {self.cost_names!r}.")
+
+    @classmethod
+    def from_arrays(
+        cls,
+        *,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        costs: ArrayLike,
+        terminals: ArrayLike | None = None,
+        timeouts: ArrayLike | None = None,
+        next_observations: ArrayLike | None = None,
+        episode: ArrayLike | None = None,
+        next_known: ArrayLike | None = None,
+        cost_names: Sequence[str] | None = None,
+        metadata: Metadata | None = None,
+    ) -> Dataset:
+        """A dataset from plain arrays of N rows in the order of time.
+
+        costs: (N,), (N, I), or a mapping from names to (N,) arrays.
+        terminals, timeouts: 0/1 or bool. Either may be missing if `episode` is given.
+        episode: (N,) labels, equal within an episode; the last row of each then ends it, as a timeout
+            unless it is terminal. With `timeouts` given too, the last row of all ends only by a flag.
+        next_observations: derived from the following row where missing. The last row of an episode has
+            no following row: after a terminal nothing is needed and the row's own observation stands in;
+            after a timeout (or at the end of incomplete data) the true value is unknown, so the row's own
+            observation stands in and `next_known` is False: `transitions` leaves the row out, because
+            bootstrapping there would be wrong, while episode sums keep its reward and costs.
+        """
+        from slater.data.assemble import assemble
+
+        return assemble(
+            {
+                "observations": observations,
+                "actions": actions,
+                "rewards": rewards,
+                "costs": costs,
+                "terminals": terminals,
+                "timeouts": timeouts,
+                "next_observations": next_observations,
+                "episode": episode,
+                "next_known": next_known,
+            },
+            cost_names=cost_names,
+            metadata=metadata or Metadata(),
+        )
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    @property
+    def size(self) -> int:
+        """Number of rows N."""
+        return len(self.observations)
+
+    @property
+    def observation_dim(self) -> int:
+        """Entries of an observation."""
+        return int(self.observations.shape[1])
+
+    @property
+    def discrete(self) -> bool:
+        """Whether actions are indices rather than vectors."""
+        return self.actions.ndim == 1
+
+    @property
+    def action_dim(self) -> int:
+        """Entries of a continuous action, or the number of discrete actions."""
+        return self.num_actions if self.discrete else int(self.actions.shape[1])
+
+    @cached_property
+    def num_actions(self) -> int:
+        """Number of discrete actions: as stated, or one more than the largest index in the data."""
+        if not self.discrete:
+            raise InputError("Continuous actions have no count; ask for action_low and action_high.")
+        return self.metadata.num_actions or int(self.actions.max()) + 1
+
+    @cached_property
+    def action_low(self) -> NDArray[np.float32]:
+        """Lower action bounds, shape (a,): as stated, or -1 if the data lies in [-1, 1], or its minimum."""
+        return self._bounds(self.metadata.action_low, -1.0, self.actions.min(axis=0))
+
+    @cached_property
+    def action_high(self) -> NDArray[np.float32]:
+        """Upper action bounds, shape (a,): as stated, or 1 if the data lies in [-1, 1], or its maximum."""
+        return self._bounds(self.metadata.action_high, 1.0, self.actions.max(axis=0))
+
+    def _bounds(
+        self, stated: tuple[float, ...] | None, unit: float, extreme: NDArray[Any]
+    ) -> NDArray[np.float32]:
+        if self.discrete:
+            raise InputError("Discrete actions have no bounds; ask for num_actions.")
+        if stated is not None:
+            return np.asarray(stated, dtype=np.float32)
+        if np.abs(self.actions).max() <= 1:
+            return np.full(self.actions.shape[1], unit, dtype=np.float32)
+        return np.asarray(extreme, dtype=np.float32)
+
+    @cached_property
+    def episodes(self) -> Episodes:
+        """Starts, stops, undiscounted returns and costs of the episodes."""
+        return Episodes.of_rows(self.rewards, self.costs, self.terminals, self.timeouts)
+
+    @property
+    def horizon(self) -> int:
+        """Steps of a full episode: as stated, or those of the longest episode."""
+        return self.metadata.horizon or int(self.episodes.lengths.max())
+
+    @property
+    def initial_observations(self) -> NDArray[np.float32]:
+        """First observation of each episode, shape (E, o)."""
+        return self.observations[self.episodes.starts]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of all rows and cost names: equal exactly if the content is, in any format."""
+        content = Fingerprint(self.cost_names)
+        content.update({name: getattr(self, name) for name in ROW_FIELDS})
+        return content.hexdigest()
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Means, spreads and ranges over all rows."""
+        builder = StatisticsBuilder()
+        builder.update({name: getattr(self, name) for name in ROW_FIELDS})
+        return builder.finish()
+
+    def transitions(self) -> Batch:
+        """All rows whose next observation is known (or not needed, after a terminal); no copy if all are."""
+        names = Batch._fields
+        if self.next_known.all():
+            return Batch(*(getattr(self, name) for name in names))
+        rows = np.flatnonzero(self.next_known)
+        return Batch(*(getattr(self, name)[rows] for name in names))
+
+    def gather(self, rows: ArrayLike) -> Batch:
+        """The given rows, shape (B,), as a batch; a row whose next observation is unknown is refused."""
+        index = np.asarray(rows)
+        if not self.next_known[index].all():
+            raise InputError(
+                "A chosen row has no known next observation; choose rows where next_known is True."
+            )
+        return Batch(*(getattr(self, name)[index] for name in Batch._fields))
+
+    def subset(self, chosen: ArrayLike) -> Dataset:
+        """The chosen episodes (a boolean mask over episodes or their numbers), in the order of the data."""
+        numbers = self.episodes.select(chosen)
+        if len(numbers) == 0:
+            raise InputError("No episode is chosen: the subset would be empty.")
+        if not self.episodes.complete[numbers[:-1]].all():
+            raise InputError("An incomplete episode can only be the last one of a dataset.")
+        rows = np.concatenate([np.arange(self.episodes.starts[e], self.episodes.stops[e]) for e in numbers])
+        return replace(self, **{name: getattr(self, name)[rows] for name in ROW_FIELDS})
+
+    def split(self, fraction: float = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
+        """Two datasets of whole episodes, the second with about `fraction` of them, drawn from `seed`."""
+        kept, held = self.episodes.split(fraction, seed)
+        return self.subset(kept), self.subset(held)
+
+
+class Fingerprint:
+    """SHA-256 over rows that arrive in blocks (mappings from `ROW_FIELDS` to arrays of equal length).
+
+    One running hash per field, so that the result does not depend on how the rows were cut in blocks.
+    """
+
+    def __init__(self, cost_names: Sequence[str]) -> None:
+        self._cost_names = list(cost_names)
+        self._hashes = {name: hashlib.sha256() for name in ROW_FIELDS}
+        self._shapes: dict[str, str] = {}
+        self._size = 0
+
+    def update(self, block: Mapping[str, NDArray[Any]]) -> None:
+        """Take the next rows."""
+        for name in ROW_FIELDS:
+            array = np.ascontiguousarray(block[name])
+            little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            self._hashes[name].update(little.reshape(-1).view(np.uint8).data)
+            self._shapes[name] = f"{array.shape[1:]} {array.dtype.kind}{array.dtype.itemsize}"
+        self._size += len(block["rewards"])
+
+    def hexdigest(self) -> str:
+        """The fingerprint of all rows so far."""
+        summary = {
+            "cost_names": self._cost_names,
+            "size": self._size,
+            "shapes": self._shapes,
+            "fields": {name: digest.hexdigest() for name, digest in self._hashes.items()},
+        }
+        return hashlib.sha256(json.dumps(summary, sort_keys=True).encode()).hexdigest()

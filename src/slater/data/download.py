@@ -1,0 +1,145 @@
+"""Published DSRL files by task name: downloaded once, resumed after a break, checked.
+
+The file goes to the folder `SLATER_DATA` (default: the `slater` folder of the user's cache). While it
+comes in, it is NAME.part; a broken download continues from there. It gets its name only after its size is
+what the server said and its content reads as the published task: every chunk whole, the right widths, the
+right number of episodes. A second use needs no network.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from slater.data.files import open_file
+from slater.data.summary import summarise
+from slater.data.tasks import TASKS, Task
+from slater.errors import InputError
+
+__all__ = ["SERVER", "fetch", "locate"]
+
+#: Where the files are published; the environment variable SLATER_DSRL_URL names a mirror.
+SERVER = "http://data.offline-saferl.org/download/"
+_PIECE = 2**18
+_TIMEOUT = 30.0
+
+
+def data_folder() -> Path:
+    """The folder of downloaded files: SLATER_DATA, or `slater` in the user's cache folder."""
+    chosen = os.environ.get("SLATER_DATA")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slater"
+
+
+def locate(name: str | Path, progress: Callable[[int, int | None], None] | None = None) -> str | Path:
+    """A path for what a user typed: the file if it exists, else the download of the task of that name."""
+    text = str(name)
+    if text.startswith("minari:") or Path(name).exists() or text not in TASKS:
+        return name
+    return fetch(TASKS[text], progress=progress)
+
+
+def fetch(
+    task: Task,
+    *,
+    folder: Path | None = None,
+    server: str | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Path:
+    """The file of a task: what is there already, or a download that is resumed and checked.
+
+    progress: called with bytes done and bytes in all (None if the server does not say).
+    """
+    folder = data_folder() if folder is None else folder
+    target = folder / task.file
+    if target.is_file():
+        return target
+    address = (server or os.environ.get("SLATER_DSRL_URL") or SERVER).rstrip("/") + "/" + task.file
+    part = folder / f"{task.file}.part"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _download(address, part, progress)
+    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+        raise InputError(_no_network(task, address, target, error)) from None
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror or error}.") from None
+    _verify(part, task)
+    os.replace(part, target)
+    return target
+
+
+def _download(address: str, part: Path, progress: Callable[[int, int | None], None] | None) -> None:
+    done = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(address, headers={"Range": f"bytes={done}-"} if done else {})
+    try:
+        answer = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and done:  # nothing beyond what is there: it is whole, or not of this file
+            stated = (error.headers.get("Content-Range") or "").rpartition("/")[2]
+            if stated == str(done):
+                return
+            part.unlink()
+            _download(address, part, progress)
+            return
+        raise
+    with answer:
+        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
+            f"bytes {done}-"
+        )
+        if not resumed:
+            done = 0
+        length = answer.headers.get("Content-Length")
+        total = done + int(length) if length and length.isdigit() else None
+        with open(part, "ab" if resumed else "wb") as file:
+            while piece := answer.read(_PIECE):
+                file.write(piece)
+                done += len(piece)
+                if progress is not None:
+                    progress(done, total)
+    if total is not None and done != total:
+        raise http.client.IncompleteRead(b"", total - done)
+
+
+def _no_network(task: Task, address: str, target: Path, error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"The server has no {address} ({error.code} {error.reason}); put the file at {target}."
+    if isinstance(error, http.client.IncompleteRead):
+        return f"The download of {task.file} broke off; run the same command again and it goes on from there."
+    reason = getattr(error, "reason", None) or error
+    return (
+        f"{task.name} is a published dataset to download, but {address} cannot be reached ({reason}): "
+        f"connect to a network and run this again, or put the file at {target}."
+    )
+
+
+def _verify(part: Path, task: Task) -> None:
+    """Read the whole file as the published task; a file that does not fit is removed."""
+    try:
+        opened = open_file(part)
+        with opened.source:
+            summary = summarise(opened)
+    except InputError as error:
+        part.unlink()
+        raise InputError(
+            f"The download of {task.file} is not a good dataset ({error}); run this again."
+        ) from None
+    widths = {
+        "observation entries": (summary.observation_dim, task.observation_dim),
+        "action entries": (summary.action_dim, task.action_dim),
+    }
+    wrong = [
+        f"{got} {what} instead of {wanted}"
+        for what, (got, wanted) in widths.items()
+        if wanted not in (None, got)
+    ]
+    # the name of a published file counts trajectories; one that was cut off at the end may or may not count
+    if abs(len(summary.episodes) - task.trajectories) > max(1, task.trajectories // 100):
+        wrong.append(f"{len(summary.episodes)} episodes instead of {task.trajectories}")
+    if wrong:
+        part.unlink()
+        raise InputError(f"The download of {task.file} has {' and '.join(wrong)}; run this again.")

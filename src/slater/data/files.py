@@ -1,0 +1,300 @@
+"""Open, load, check, convert and save: the verbs, for every format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from slater.data.assemble import Layout, Rows, layout_of, stream_rows
+from slater.data.checks import Inspector
+from slater.data.dataset import ROW_FIELDS, Dataset, Fingerprint, Metadata
+from slater.data.episodes import EpisodeCounter, Episodes
+from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source
+from slater.data.formats.dsrl import DsrlSink, DsrlSource
+from slater.data.formats.minari import MinariSink, MinariSource, is_minari
+from slater.data.formats.npz import NpzSink, NpzSource
+from slater.data.formats.store import StoreSink, StoreSource, is_store
+from slater.data.formats.tables import TableSink, TableSource
+from slater.data.problems import Findings, Report
+from slater.data.store import StoredDataset
+from slater.errors import InputError
+
+__all__ = [
+    "SUFFIXES",
+    "Opened",
+    "convert",
+    "inspect",
+    "load",
+    "open_dataset",
+    "open_file",
+    "open_source",
+    "save",
+]
+
+#: suffix -> format
+SUFFIXES = {
+    ".hdf5": "dsrl",
+    ".h5": "dsrl",
+    ".npz": "npz",
+    ".parquet": "table",
+    ".pq": "table",
+    ".csv": "table",
+    ".tsv": "table",
+    ".store": "store",
+}
+_READERS: dict[str, Callable[[Path, ReadOptions], Source]] = {
+    "dsrl": DsrlSource,
+    "npz": NpzSource,
+    "table": TableSource,
+    "store": StoreSource,
+}
+_WRITERS: dict[str, Callable[[Path, Notes], Sink]] = {
+    "dsrl": DsrlSink,
+    "npz": NpzSink,
+    "table": TableSink,
+    "store": StoreSink,
+}
+#: first bytes -> format, for files whose name says nothing
+_MAGIC = {b"\x89HDF\r\n\x1a\n": "dsrl", b"PK\x03\x04": "npz", b"PAR1": "table"}
+
+
+def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
+    """Open a file of any known format, found by its name or its first bytes."""
+    options = options or ReadOptions()
+    text = str(path)
+    if text.startswith("minari:"):
+        return MinariSource(text, options)
+    file = Path(path)
+    if not file.exists():
+        raise InputError(f"There is no file {path}.")
+    if is_store(file):
+        return StoreSource(file, options)
+    if is_minari(file):
+        return MinariSource(text, options)
+    if file.is_dir():
+        raise InputError(f"{path} is a folder, but neither a store nor a Minari dataset.")
+    if not file.is_file():
+        raise InputError(f"{path} is no ordinary file.")
+    return _READERS[_format_of(file)](file, options)
+
+
+def _format_of(file: Path) -> str:
+    try:
+        with open(file, "rb") as handle:
+            first = handle.read(8)
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}.") from None
+    if not first:
+        raise InputError(f"{file} is empty.")
+    for magic, kind in _MAGIC.items():
+        if first.startswith(magic):
+            return kind
+    kind = SUFFIXES.get(file.suffix.lower(), "")
+    if not kind or kind == "store":
+        raise InputError(f"{file} is of no known format; known are {', '.join(SUFFIXES)} and minari:ID.")
+    return kind
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source with its layout decided; `layout` is None if its columns cannot form rows."""
+
+    source: Source
+    layout: Layout | None
+    metadata: Metadata
+    findings: Findings
+
+    @property
+    def report(self) -> Report:
+        """The problems found so far."""
+        return Report(self.source.name, tuple(self.findings.problems))
+
+    def require_layout(self) -> Layout:
+        """The layout, or the structural errors as an `InputError`."""
+        self.report.raise_errors()
+        if self.layout is None:
+            raise AssertionError("a layout is missing only where an error was noted")
+        return self.layout
+
+    def rows(self, block_rows: int | None = None) -> Iterator[Rows]:
+        """All rows in blocks, checked as they pass; the problems are whole after the last block."""
+        layout = self.layout
+        if layout is None:
+            return
+        inspector = Inspector(
+            layout.cost_names, self.metadata, self.findings, derived="next_observations" not in layout.present
+        )
+        content = Fingerprint(layout.cost_names)
+        stated = self.source.fingerprint
+        for rows, after in stream_rows(
+            self.source.blocks(block_rows or self.source.block_rows()), layout, self.findings
+        ):
+            inspector.update(rows, after)
+            if stated is not None:
+                content.update(rows)
+            yield rows
+        inspector.finish()
+        if stated is not None and layout.clip is None and content.hexdigest() != stated:
+            message = "are not those that were written (the fingerprint differs): damaged or edited"
+            if self.source.format == "csv":
+                message += f"; if you edited it, remove {self.source.name}.json"
+            self.findings.add("error", "rows", message)
+
+
+def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
+    """Open a file and decide its layout; close `source` when done."""
+    options = options or ReadOptions()
+    source = open_source(path, options)
+    findings = Findings()
+    source.note(findings)
+    actions = source.columns.get("actions")
+    action_dim = None if actions is None else (actions.tail[0] if actions.tail else 1)
+    metadata = options.override(source.metadata, action_dim)
+    layout = layout_of(
+        source.columns,
+        cost_names=options.cost_names or source.cost_names or _mapped_cost_name(source, options),
+        metadata=metadata,
+        findings=findings,
+        discrete=options.discrete if options.discrete is not None else source.discrete,
+    )
+    if layout is not None and not layout.discrete and (options.clip_actions or source.clips_actions):
+        if metadata.action_low is None or metadata.action_high is None:
+            raise InputError("To clip actions, give their bounds: --action-low and --action-high.")
+        bounds = (np.asarray(metadata.action_low, np.float32), np.asarray(metadata.action_high, np.float32))
+        layout = replace(layout, clip=bounds)
+    return Opened(source, layout, metadata, findings)
+
+
+def _mapped_cost_name(source: Source, options: ReadOptions) -> tuple[str, ...] | None:
+    """A single cost that the column map names keeps that name."""
+    mapped, costs = options.columns.get("costs", ()), source.columns.get("costs")
+    if len(mapped) != 1 or mapped[0].endswith("*") or costs is None or costs.tail not in ((), (1,)):
+        return None
+    return (mapped[0].rpartition("/")[2],)
+
+
+def load(path: str | Path, options: ReadOptions | None = None) -> Dataset:
+    """Read a file of any known format into memory; any error that the checks find is raised."""
+    opened = open_file(path, options)
+    with opened.source:
+        try:
+            parts = list(opened.rows())
+            layout = opened.require_layout()
+            joined = {name: np.concatenate([part.pop(name) for part in parts]) for name in ROW_FIELDS}
+        except MemoryError:
+            raise InputError(_too_large(path)) from None
+    return Dataset(**joined, cost_names=layout.cost_names, metadata=opened.metadata)
+
+
+def _too_large(path: str | Path, needed: float | None = None) -> str:
+    size = "more memory than there is" if needed is None else f"{needed / 2**30:.1f} GiB of memory"
+    store = Path(str(path).removeprefix("minari:")).with_suffix(".store").name
+    return (
+        f"{path} needs {size}; run `slater data convert {path} {store}` and use that: it is read in batches."
+    )
+
+
+def open_dataset(
+    path: str | Path, options: ReadOptions | None = None, *, max_bytes: float = math.inf
+) -> Dataset | StoredDataset:
+    """A store as a `StoredDataset`, anything else loaded; over `max_bytes` the way to a store is said."""
+    if is_store(Path(path)):
+        if options not in (None, ReadOptions()):
+            raise InputError(f"{path} is a store; give options when converting to it, not when opening it.")
+        return StoredDataset(path)
+    if max_bytes < math.inf:
+        with open_source(path, options) as source:
+            needed = sum(
+                (column.rows or 0) * 4 * max(1, math.prod(column.tail)) for column in source.columns.values()
+            )
+        if needed > max_bytes:
+            raise InputError(_too_large(path, needed))
+    return load(path, options)
+
+
+def inspect(path: str | Path, options: ReadOptions | None = None) -> Report:
+    """Every problem of a file, found while streaming through it; a file that cannot be opened is one."""
+    findings = Findings()
+    try:
+        opened = open_file(path, options)
+        findings = opened.findings
+        with opened.source:
+            for _ in opened.rows():
+                pass
+    except InputError as error:
+        findings.add("error", "file", str(error).rstrip("."))
+    return Report(str(path), tuple(findings.problems))
+
+
+def sink_for(path: str | Path, notes: Notes) -> Sink:
+    """A writer for the format that the name of `path` says."""
+    if str(path).startswith("minari:"):
+        return MinariSink(str(path), notes)
+    target = Path(path)
+    kind = SUFFIXES.get(target.suffix.lower())
+    if kind is None:
+        raise InputError(f"The name {path} says no known format; end it in one of {', '.join(SUFFIXES)}.")
+    if not target.parent.is_dir():
+        raise InputError(f"There is no folder {target.parent} to write {target.name} in; make it first.")
+    return _WRITERS[kind](target, notes)
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    options: ReadOptions | None = None,
+    *,
+    overwrite: bool = False,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> tuple[Report, Episodes]:
+    """Stream one file into another format; an error that the checks find leaves no target behind.
+
+    progress: called with rows done and rows in all (None if not known beforehand).
+    """
+    existing = Path(target)
+    if not str(target).startswith("minari:") and existing.exists():
+        if not overwrite:
+            raise InputError(f"{target} is already there; remove it or add --overwrite.")
+        if not str(source).startswith("minari:") and existing.resolve() == Path(source).resolve():
+            raise InputError(f"{source} cannot be converted onto itself; give another name.")
+        if existing.is_dir() and not is_store(existing):
+            raise InputError(f"{target} is a folder that is no store; remove it yourself.")
+    opened = open_file(source, options)
+    with opened.source:
+        layout = opened.require_layout()
+        total = next((c.rows for c in opened.source.columns.values() if c.rows is not None), None)
+        sink = sink_for(target, Notes(opened.metadata, layout.cost_names, layout.discrete))
+        content, counter = Fingerprint(layout.cost_names), EpisodeCounter(len(layout.cost_names))
+        done = 0
+        try:
+            for rows in opened.rows():
+                sink.write(rows)
+                content.update(rows)
+                counter.update(rows)
+                done += len(rows["rewards"])
+                if progress is not None:
+                    progress(done, total)
+            opened.report.raise_errors()
+        except BaseException:
+            sink.abandon()
+            raise
+        sink.finish(content.hexdigest())
+    return opened.report, counter.finish()
+
+
+def save(dataset: Dataset, path: str | Path, *, overwrite: bool = False) -> None:
+    """Write a dataset in the format that the name of `path` says."""
+    if not overwrite and not str(path).startswith("minari:") and Path(path).exists():
+        raise InputError(f"{path} is already there; remove it or say overwrite=True.")
+    sink = sink_for(path, Notes(dataset.metadata, dataset.cost_names, dataset.discrete))
+    try:
+        for start in range(0, dataset.size, BLOCK_ROWS):
+            sink.write({name: getattr(dataset, name)[start : start + BLOCK_ROWS] for name in ROW_FIELDS})
+    except BaseException:
+        sink.abandon()
+        raise
+    sink.finish(dataset.fingerprint)

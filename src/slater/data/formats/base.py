@@ -1,0 +1,271 @@
+"""What every format is made of: a source that gives raw columns in blocks, a sink that takes rows."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data.assemble import RAW_FIELDS, Column, Rows
+from slater.data.dataset import Metadata
+from slater.data.problems import Findings
+from slater.errors import InputError
+
+__all__ = [
+    "BLOCK_ROWS",
+    "Notes",
+    "ReadOptions",
+    "Sink",
+    "Source",
+    "damaged",
+    "parse_columns",
+    "refuse_near_names",
+    "stack_columns",
+]
+
+#: Rows read at a time, unless they are so wide that a block would be larger than `_BLOCK_BYTES`.
+BLOCK_ROWS = 65_536
+_BLOCK_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a reader is told, over and above what the file says; None leaves it to the file.
+
+    columns: role -> names in the file, e.g. {"observations": ("x", "y"), "costs": ("infos/cost",)}. The
+        roles are observations, actions, rewards, costs, terminals, timeouts, next_observations, episode.
+        Several names are put side by side; a name may end in *: all that begin so, numbers in order.
+    cost_names: names of the costs, in order.
+    discrete: whether actions are indices; by default they are if there is one integer per row.
+    clip_actions: clip continuous actions to the bounds instead of reporting those outside.
+    """
+
+    env_id: str | None = None
+    horizon: int | None = None
+    action_low: tuple[float, ...] | None = None
+    action_high: tuple[float, ...] | None = None
+    num_actions: int | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cost_names: tuple[str, ...] | None = None
+    discrete: bool | None = None
+    clip_actions: bool = False
+
+    def __post_init__(self) -> None:
+        for role in self.columns:
+            if role not in RAW_FIELDS:
+                raise InputError(
+                    f"There is no role {role!r} for a column; the roles are {', '.join(RAW_FIELDS)}."
+                )
+        for name in ("horizon", "num_actions"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"The option {name} must be at least 1, not {value}.")
+        for name in ("action_low", "action_high"):
+            if any(not math.isfinite(bound) for bound in getattr(self, name) or ()):
+                raise InputError(f"The option {name} must be finite.")
+
+    def override(self, metadata: Metadata, action_dim: int | None) -> Metadata:
+        """The file's metadata with what the options say put over it; one bound serves all dimensions."""
+
+        def spread(bounds: tuple[float, ...] | None) -> tuple[float, ...] | None:
+            return bounds * action_dim if bounds is not None and len(bounds) == 1 and action_dim else bounds
+
+        told = {
+            "env_id": self.env_id,
+            "horizon": self.horizon,
+            "action_low": spread(self.action_low),
+            "action_high": spread(self.action_high),
+            "num_actions": self.num_actions,
+        }
+        return replace(metadata, **{name: value for name, value in told.items() if value is not None})  # type: ignore[arg-type]
+
+
+def parse_columns(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """A column map from texts like "observations=x,y,v*" and "costs=infos/cost"."""
+    columns: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        role, equals, names = text.partition("=")
+        listed = tuple(name.strip() for name in names.split(",") if name.strip())
+        if not equals or not listed:
+            raise InputError(f"The column map {text!r} is not ROLE=NAME[,NAME...], as observations=x,y.")
+        if role.strip() in columns:
+            raise InputError(
+                f"The role {role.strip()!r} is mapped twice; list all its columns after one '='."
+            )
+        columns[role.strip()] = listed
+    return columns
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What our writers say of a file inside it, in the place that each format has for such things."""
+
+    metadata: Metadata
+    cost_names: tuple[str, ...]
+    discrete: bool
+    fingerprint: str = ""
+
+    def to_text(self, fingerprint: str) -> str:
+        """JSON that `parse` reads back, with the fingerprint of the rows written."""
+        record = {
+            "format": 1,
+            "metadata": self.metadata.to_json(),
+            "cost_names": list(self.cost_names),
+            "discrete": self.discrete,
+            "fingerprint": fingerprint,
+        }
+        return json.dumps(record)
+
+    @classmethod
+    def parse(cls, path: Path | str, text: str | bytes) -> Notes:
+        """Read `to_text`; anything else means that the file is damaged."""
+        try:
+            record = json.loads(text)
+            return cls(
+                metadata=Metadata.from_json(record["metadata"]),
+                cost_names=tuple(str(name) for name in record["cost_names"]),
+                discrete=bool(record["discrete"]),
+                fingerprint=str(record["fingerprint"]),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            damaged(path, error, "file written by Slater")
+
+
+class Source(ABC):
+    """An open file (or anything else) that gives raw columns, block by block.
+
+    name: what a person calls it; used in messages. format: the name of the format.
+    columns: names, shapes and types. metadata, cost_names, fingerprint: what it says of itself.
+    """
+
+    name: str
+    format: str
+    columns: dict[str, Column]
+    metadata: Metadata = Metadata()
+    cost_names: tuple[str, ...] | None = None
+    discrete: bool | None = None
+    fingerprint: str | None = None
+    #: the environment is known to clip actions, so those outside the bounds are clipped, with a warning
+    clips_actions: bool = False
+
+    def note(self, findings: Findings) -> None:
+        """Add the problems that only this format can see; called before blocks are read."""
+        return
+
+    def adopt(self, notes: Notes, *, own_costs: bool = True) -> None:
+        """Take over what the file says of itself; cost names only if its own cost columns are read."""
+        self.metadata, self.discrete, self.fingerprint = notes.metadata, notes.discrete, notes.fingerprint
+        self.clips_actions = False
+        if own_costs:
+            self.cost_names = notes.cost_names
+
+    @abstractmethod
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
+        """Raw columns, at most `rows` rows at a time, in order; may be called again to read again."""
+
+    def block_rows(self) -> int:
+        """How many rows to read at a time, so that a block stays within some megabytes."""
+        width = sum(
+            max(1, math.prod(column.tail)) * column.dtype.itemsize for column in self.columns.values()
+        )
+        return max(256, min(BLOCK_ROWS, _BLOCK_BYTES // max(1, width)))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        return
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Sink(ABC):
+    """A file being written: rows in blocks, then `finish`; a failure leaves no half file behind."""
+
+    @abstractmethod
+    def write(self, rows: Rows) -> None:
+        """Append rows."""
+
+    @abstractmethod
+    def finish(self, fingerprint: str) -> None:
+        """Complete the file and put it in its place."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Remove what was written so far."""
+
+
+def damaged(path: Path | str, error: BaseException, kind: str) -> NoReturn:
+    """Turn whatever a format's library raises on a damaged file into one sentence."""
+    detail = " ".join(str(error).split())[:200] or type(error).__name__
+    raise InputError(f"{path} is damaged or is no {kind} ({detail}); get or write it again.") from None
+
+
+def stack_columns(
+    role: str, names: Sequence[str], available: Sequence[str], read: Callable[[str], NDArray[Any]]
+) -> NDArray[Any]:
+    """The columns of one role side by side, shape (N,) for one flat column, else (N, width)."""
+    expanded = expand_names(role, names, available)
+    parts = [read(name) for name in expanded]
+    if len(parts) == 1:
+        return parts[0]
+    if len({len(part) for part in parts}) > 1:
+        raise InputError(f"The columns of {role} differ in length; they must have one entry per row.")
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+
+
+def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> list[str]:
+    """Column names with patterns such as `obs_*` replaced by what matches; numbered names by number."""
+    expanded: list[str] = []
+    for name in names:
+        if name.endswith("*"):
+            matches = [n for n in available if n.startswith(name[:-1])]
+            if all(match[-1:].isdigit() for match in matches):
+                matches.sort(key=_natural)  # obs_10 after obs_9; names without numbers keep the file's order
+            if not matches:
+                raise InputError(f"No column begins with {name[:-1]!r}, wanted for {role}.")
+            expanded.extend(matches)
+        elif name in available:
+            expanded.append(name)
+        else:
+            raise InputError(
+                f"There is no column {name!r}, wanted for {role}; there are {listing(available)}."
+            )
+    return expanded
+
+
+def listing(names: Iterable[object]) -> str:
+    """Names found in a file, for a message of one line: the first twelve, odd characters escaped."""
+    every = [repr(str(name))[1:-1][:60] for name in names]
+    return ", ".join(every[:12]) + (", ..." if len(every) > 12 else "") if every else "nothing"
+
+
+def refuse_near_names(path: Path | str, roles: Iterable[str], available: Iterable[str]) -> None:
+    """Refuse a file that lacks a role but has a column almost of its name: a typing error, or a flipped bit.
+
+    Without this, a file whose `timeouts` is misnamed would be read as one without timeouts.
+    """
+    roles = set(roles)
+    unused = [name for name in available if name not in roles]
+    for role in RAW_FIELDS:
+        near = get_close_matches(role, unused, n=1, cutoff=0.8) if role not in roles else []
+        if near:
+            raise InputError(
+                f"{path} has no {role} but has {listing(near)}; if that is meant, add "
+                f"--columns {role}={listing(near)}."
+            )
+
+
+def _natural(name: str) -> tuple[str, int]:
+    stem = name.rstrip("0123456789")
+    return (stem, int(name[len(stem) :]))

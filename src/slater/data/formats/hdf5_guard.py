@@ -1,0 +1,96 @@
+"""What HDF5 reads without a word although it is not what was written.
+
+A chunk that its index does not find reads as zeros; a float type with a wrong exponent or byte order reads
+as other numbers. One flipped bit is enough for either, so a reader has to ask.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["lost_chunks", "odd_number_type", "zeroed_chunk"]
+
+#: Filters under which zeros stay zeros, byte by byte: deflate, shuffle, Fletcher-32.
+_DEFLATE, _SHUFFLE, _FLETCHER = 1, 2, 3
+
+
+def odd_number_type(dataset: h5py.Dataset) -> bool:
+    """Whether the numbers are stored in a way that no machine does, and h5py converts silently."""
+    if dataset.dtype.kind not in "biuf":
+        return False
+    return not dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype, logical=True))
+
+
+def lost_chunks(dataset: h5py.Dataset) -> int:
+    """How many chunks are not in the file, or not of the size that their filters give them."""
+    if dataset.size == 0:
+        return 0
+    if dataset.chunks is None:
+        return int(dataset.id.get_storage_size() == 0)
+    kinds = _filters(dataset)
+    nbytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
+    lost = 0
+    for corner in _corners(dataset):
+        found = dataset.id.get_chunk_info_by_coord(corner)
+        used = {kind for index, kind in enumerate(kinds) if not found.filter_mask >> index & 1}
+        # where nothing compresses, the size is known: compressed bytes must not pass for numbers
+        wrong = used <= {_SHUFFLE, _FLETCHER} and found.size != nbytes + 4 * (_FLETCHER in used)
+        lost += found.byte_offset is None or wrong
+    return lost
+
+
+def _filters(dataset: h5py.Dataset) -> list[int]:
+    plan = dataset.id.get_create_plist()
+    return [plan.get_filter(index)[0] for index in range(plan.get_nfilters())]
+
+
+def _corners(dataset: h5py.Dataset, rows: range | None = None) -> Iterator[tuple[int, ...]]:
+    """The first index of each chunk, or of those that overlap some rows."""
+    first, *others = (range(0, n, c) for n, c in zip(dataset.shape, dataset.chunks, strict=True))
+    if rows is not None:
+        height = dataset.chunks[0]
+        first = range(rows.start // height * height, rows.stop, height)
+    return product(first, *others)
+
+
+def zeroed_chunk(dataset: h5py.Dataset, start: int, values: NDArray[Any]) -> tuple[int, ...] | None:
+    """A chunk that was read as all zeros (`values` from row `start`) but holds something else, or None."""
+    if dataset.chunks is None or values.size == 0 or dataset.dtype.kind not in "biuf":
+        return None
+    kinds = _filters(dataset)
+    if any(kind not in (_DEFLATE, _SHUFFLE, _FLETCHER) for kind in kinds):
+        return None
+    for corner in _corners(dataset, range(start, start + len(values))):
+        first, last = max(corner[0], start), min(corner[0] + dataset.chunks[0], start + len(values))
+        others = [slice(c, c + size) for c, size in zip(corner[1:], dataset.chunks[1:], strict=True)]
+        if (values[(slice(first - start, last - start), *others)] != 0).any():
+            continue
+        inside = [slice(0, n - c) for c, n in zip(corner, dataset.shape, strict=True)]
+        inside[0] = slice(first - corner[0], last - corner[0])
+        if _occupied(dataset, corner, kinds)[tuple(inside)].any():
+            return corner
+    return None
+
+
+def _occupied(dataset: h5py.Dataset, corner: tuple[int, ...], kinds: list[int]) -> NDArray[np.bool_]:
+    """Which entries of a chunk differ from zero, decoded without the index that HDF5 reads it by."""
+    mask, raw = dataset.id.read_direct_chunk(corner)
+    used = [kind for index, kind in enumerate(kinds) if not mask >> index & 1]
+    for kind in reversed(used):
+        if kind == _FLETCHER:
+            raw = raw[:-4]
+        elif kind == _DEFLATE:
+            raw = zlib.decompress(raw)
+    stored = np.frombuffer(raw, np.uint8)
+    width = dataset.dtype.itemsize
+    entries = stored.reshape(width, -1).T if _SHUFFLE in used else stored.reshape(-1, width)
+    occupied: NDArray[np.bool_] = entries.any(axis=1).reshape(dataset.chunks)
+    return occupied

@@ -1,0 +1,348 @@
+"""Minari datasets, read and written through the `minari` package; no environment is ever made.
+
+`minari:ID` is a dataset of the local Minari collection; the path of a dataset's folder works too. An
+episode of T steps holds T + 1 observations there, so every next observation is known. Costs are taken
+from `infos` ("cost", or a mapping "costs" of named costs), or from the fields named in the column map,
+e.g. costs=infos/speed,infos/heat. Where infos also has the entry of the reset (T + 1 of them), that is
+left out. Observations that are mappings are flattened, entries in the order of their names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data.assemble import Column, Rows
+from slater.data.dataset import Metadata
+from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source, damaged, listing
+from slater.errors import InputError
+
+__all__ = ["MinariSink", "MinariSource", "is_minari"]
+
+_NOTES = "slater"
+
+
+def _minari() -> Any:
+    try:
+        import minari
+        from minari.dataset import minari_storage
+    except ImportError:
+        raise InputError(
+            "Minari datasets need the minari package: pip install 'slater-rl[minari]'."
+        ) from None
+    return minari, minari_storage
+
+
+def is_minari(path: str | Path) -> bool:
+    """Whether a path means a Minari dataset: "minari:ID", or a folder with Minari's metadata."""
+    if str(path).startswith("minari:"):
+        return True
+    folder = Path(path)
+    folder = folder / "data" if (folder / "data").is_dir() else folder
+    return (folder / "metadata.json").is_file()
+
+
+def _folder(path: str) -> Path:
+    """The folder that holds metadata.json and the data."""
+    if path.startswith("minari:"):
+        identity = path.removeprefix("minari:")
+        root = os.environ.get("MINARI_DATASETS_PATH") or os.path.join(
+            os.path.expanduser("~"), ".minari", "datasets"
+        )
+        folder = Path(root).joinpath(*identity.split("/")) / "data"
+        if not folder.is_dir():
+            raise InputError(
+                f"There is no Minari dataset {identity!r} under {root}; "
+                f"run `minari download {identity}`, or give the path of its folder."
+            )
+        return folder
+    folder = Path(path)
+    return folder / "data" if (folder / "data").is_dir() else folder
+
+
+class MinariSource(Source):
+    """Reads a Minari dataset episode by episode."""
+
+    format = "minari"
+
+    def __init__(self, path: str, options: ReadOptions) -> None:
+        self.name = path
+        self._folder = _folder(path)
+        self._options = options
+        _, storage_module = _minari()
+        try:
+            notes = json.loads((self._folder / "metadata.json").read_text())
+            self._storage = self._open(storage_module, notes)
+            self._episodes = int(notes["total_episodes"])
+            spaces = (self._storage.observation_space, self._storage.action_space)
+        except InputError:
+            raise
+        except Exception as error:  # the package and the spaces it decodes raise anything on bad input
+            damaged(path, error, "Minari dataset")
+        self._read_notes(notes, spaces[1])
+        first = next(self._read(), None)
+        if first is None:
+            raise InputError(f"{path} holds no episodes.")
+        total = notes.get("total_steps")
+        rows = int(total) if isinstance(total, int) and total > 0 else None
+        self.columns = {role: Column(rows, a.shape[1:], a.dtype) for role, a in first.items()}
+
+    def _open(self, module: Any, notes: Mapping[str, Any]) -> Any:
+        if "observation_space" in notes and "action_space" in notes:
+            return module.MinariStorage.read(self._folder)
+        # Minari would make the environment to learn the spaces; plain arrays can be read without them
+        import gymnasium
+        from minari.dataset._storages import get_minari_storage
+
+        return get_minari_storage(notes["data_format"])(self._folder, gymnasium.Space(), gymnasium.Space())
+
+    def _read_notes(self, notes: Mapping[str, Any], action_space: Any) -> None:
+        own = notes.get(_NOTES)
+        if isinstance(own, str):
+            self.adopt(Notes.parse(self.name, own), own_costs="costs" not in self._options.columns)
+            return
+        env_id = horizon = None
+        try:
+            spec = json.loads(notes.get("env_spec") or "{}")
+            env_id, horizon = spec.get("id"), spec.get("max_episode_steps")
+        except (ValueError, AttributeError):
+            pass  # the environment's name is a comfort, not data
+        low, high = getattr(action_space, "low", None), getattr(action_space, "high", None)
+        bounded = low is not None and high is not None and np.isfinite(low).all() and np.isfinite(high).all()
+        self.metadata = Metadata(
+            env_id=env_id if isinstance(env_id, str) else None,
+            horizon=horizon if isinstance(horizon, int) and horizon > 0 else None,
+            action_low=_numbers(low) if bounded else None,
+            action_high=_numbers(high) if bounded else None,
+            num_actions=int(action_space.n) if hasattr(action_space, "n") else None,
+        )
+        if getattr(action_space, "start", 0) != 0:
+            raise InputError(f"{self.name}: its discrete actions do not start at 0, which is not supported.")
+
+    def _read(self) -> Iterator[dict[str, NDArray[Any]]]:
+        try:
+            episodes = iter(self._storage.get_episodes(range(self._episodes)))
+        except Exception as error:  # as above
+            damaged(self.name, error, "Minari dataset")
+        for number in range(self._episodes):
+            try:
+                episode = next(episodes)
+                block = self._columns_of(episode, number)
+            except InputError:
+                raise
+            except StopIteration:
+                raise InputError(
+                    f"{self.name} says it has {self._episodes} episodes but holds {number}."
+                ) from None
+            except Exception as error:  # as above
+                damaged(f"{self.name}, episode {number}", error, "Minari dataset")
+            if block is not None:
+                yield block
+
+    def _columns_of(self, episode: Mapping[str, Any], number: int) -> dict[str, NDArray[Any]] | None:
+        steps = len(episode["rewards"])
+        if steps == 0:
+            return None
+        observations = _flat(episode["observations"])
+        if len(observations) != steps + 1:
+            raise InputError(
+                f"{self.name}, episode {number}: {len(observations)} observations for {steps} steps; "
+                f"there should be {steps + 1}."
+            )
+        block = {
+            "observations": observations[:-1],
+            "next_observations": observations[1:],
+            "actions": _flat(episode["actions"]),
+            "rewards": np.asarray(episode["rewards"]),
+            "terminals": np.asarray(episode["terminations"]),
+            "timeouts": np.asarray(episode["truncations"]),
+            "costs": self._costs(episode, steps, number),
+        }
+        # an episode ends where Minari says, even if neither flag is set on its last step
+        block["episode"] = np.full(steps, number)
+        for role, names in self._options.columns.items():
+            if role != "costs":
+                parts = [_field(self.name, episode, name, number).reshape(steps, -1) for name in names]
+                block[role] = np.concatenate(parts, axis=1)
+        return block
+
+    def _costs(self, episode: Mapping[str, Any], steps: int, number: int) -> NDArray[Any]:
+        named = self._options.columns.get("costs")
+        infos = episode.get("infos") or {}
+        if named is None:
+            if isinstance(infos.get("costs"), Mapping):
+                # HDF5 groups come back in the order of names; our own notes know the order of the costs
+                named = tuple(f"infos/costs/{key}" for key in self.cost_names or infos["costs"])
+            else:
+                named = next((("infos/" + key,) for key in ("cost", "costs") if key in infos), None)
+        if named is None:
+            raise InputError(
+                f"{self.name}, episode {number}: infos has no cost (it has {listing(infos)}); "
+                "name the field with --columns costs=infos/NAME."
+            )
+        parts = []
+        for name in named:
+            values = _field(self.name, episode, name, number)
+            if len(values) not in (steps, steps + 1):
+                raise InputError(
+                    f"{self.name}, episode {number}: {name} has {len(values)} entries for {steps} steps."
+                )
+            parts.append(values[len(values) - steps :].reshape(steps, -1))
+        if len(named) > 1 and self.cost_names is None:
+            self.cost_names = tuple(name.rpartition("/")[2] for name in named)
+        return np.concatenate(parts, axis=1)
+
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
+        """Whole episodes, gathered until there are about `rows` rows."""
+        held: list[dict[str, NDArray[Any]]] = []
+        count = 0
+        for block in self._read():
+            if any(a.shape[1:] != self.columns[role].tail for role, a in block.items()):
+                raise InputError(f"{self.name}: episodes differ in the shape of their columns.")
+            held.append(block)
+            count += len(block["rewards"])
+            if count >= rows:
+                yield _join(held)
+                held, count = [], 0
+        if held:
+            yield _join(held)
+
+
+def _numbers(values: Any) -> tuple[float, ...]:
+    return tuple(float(value) for value in np.ravel(values))
+
+
+def _join(blocks: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    return {role: np.concatenate([block[role] for block in blocks]) for role in blocks[0]}
+
+
+def _flat(value: Any) -> NDArray[Any]:
+    if isinstance(value, Mapping):
+        return np.concatenate([_wide(value[key]) for key in sorted(value)], axis=1)
+    if isinstance(value, tuple):
+        return np.concatenate([_wide(part) for part in value], axis=1)
+    array = np.asarray(value)
+    return array if array.ndim <= 2 else array.reshape(len(array), -1)
+
+
+def _wide(value: Any) -> NDArray[Any]:
+    flat = _flat(value)
+    return flat.reshape(len(flat), -1)
+
+
+def _field(name: str, episode: Mapping[str, Any], path: str, number: int) -> NDArray[Any]:
+    value: Any = episode
+    for key in path.split("/"):
+        if not isinstance(value, Mapping) or key not in value:
+            known = listing(value) if isinstance(value, Mapping) else "no names"
+            raise InputError(
+                f"{name}, episode {number}: there is no field {path!r} ({key!r} is not among {known})."
+            )
+        value = value[key]
+    array = np.asarray(value)
+    if array.ndim == 0:
+        raise InputError(f"{name}, episode {number}: the field {path!r} is a single value, not one per step.")
+    return array
+
+
+class MinariSink(Sink):
+    """Writes `minari:ID` into the local Minari collection, episode by episode."""
+
+    def __init__(self, path: str, notes: Notes) -> None:
+        if not path.startswith("minari:"):
+            raise InputError(
+                f"Minari datasets are written as minari:ID (as minari:bullet/ball-v0), not {path}."
+            )
+        self._minari, self._module = _minari()
+        self._identity = path.removeprefix("minari:")
+        self._notes = notes
+        self._blocks: list[Rows] = []
+
+    def write(self, rows: Rows) -> None:
+        """Keep rows; Minari's buffers are in memory too."""
+        self._blocks.append(rows)
+
+    def finish(self, fingerprint: str) -> None:
+        """Make the dataset."""
+        rows = {name: np.concatenate([block[name] for block in self._blocks]) for name in self._blocks[0]}
+        buffers = self._buffers(rows)
+        from gymnasium import spaces
+
+        wide = np.full(rows["observations"].shape[1], np.inf, dtype=np.float32)
+        if self._notes.discrete:
+            action_space: Any = spaces.Discrete(
+                self._notes.metadata.num_actions or int(rows["actions"].max()) + 1
+            )
+        else:
+            low, high = self._notes.metadata.action_low, self._notes.metadata.action_high
+            edge = np.full(rows["actions"].shape[1], np.inf, dtype=np.float32)
+            action_space = spaces.Box(
+                -edge if low is None else np.asarray(low, np.float32),
+                edge if high is None else np.asarray(high, np.float32),
+                dtype=np.float32,
+            )
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore"
+                )  # about authors and permalinks, which a conversion has none of
+                dataset = self._minari.create_dataset_from_buffers(
+                    self._identity,
+                    buffers,
+                    observation_space=spaces.Box(-wide, wide, dtype=np.float32),
+                    action_space=action_space,
+                    data_format="hdf5",
+                    description="Converted by Slater.",
+                )
+            dataset.storage.update_metadata({_NOTES: self._notes.to_text(fingerprint)})
+        except Exception as error:  # the package raises anything: names it refuses, folders it cannot make
+            detail = " ".join(str(error).split())[:200]
+            raise InputError(f"minari:{self._identity} cannot be written: {detail}.") from None
+
+    def _buffers(self, rows: Rows) -> list[Any]:
+        from minari.data_collector import EpisodeBuffer
+
+        ends = rows["terminals"] | rows["timeouts"]
+        if not ends[-1]:
+            raise InputError("Minari stores whole episodes, but the last one has no end; leave it out first.")
+        if not rows["next_known"].all():
+            raise InputError(
+                "Minari stores the observation after the last step of an episode; this data does not have it."
+            )
+        inside = ~ends[:-1]
+        if not np.array_equal(rows["next_observations"][:-1][inside], rows["observations"][1:][inside]):
+            raise InputError(
+                "Minari stores one observation per step; here next observations are not the following rows."
+            )
+        stops = np.flatnonzero(ends) + 1
+        starts = np.concatenate([[0], stops[:-1]])
+        single = self._notes.cost_names == ("cost",)
+        buffers = []
+        for number, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+            part = slice(int(start), int(stop))
+            costs = rows["costs"][part]
+            named = {name: costs[:, index] for index, name in enumerate(self._notes.cost_names)}
+            last = rows["next_observations"][stop - 1][None]
+            buffers.append(
+                EpisodeBuffer(
+                    id=number,
+                    observations=np.concatenate([rows["observations"][part], last]),
+                    actions=rows["actions"][part],
+                    rewards=rows["rewards"][part],
+                    terminations=rows["terminals"][part],
+                    truncations=rows["timeouts"][part],
+                    infos={"cost": costs[:, 0]} if single else {"cost": costs.sum(axis=1), "costs": named},
+                )
+            )
+        return buffers
+
+    def abandon(self) -> None:
+        """Forget the rows; nothing was written."""
+        self._blocks = []

@@ -1,0 +1,109 @@
+"""NumPy archives: one array per column, under the names of the roles; read and written in memory.
+
+A text entry `slater` holds JSON (metadata, cost names, fingerprint). Zip checksums guard the contents,
+and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data.assemble import RAW_FIELDS, Column, Rows
+from slater.data.dataset import ROW_FIELDS
+from slater.data.formats.base import (
+    BLOCK_ROWS,
+    Notes,
+    ReadOptions,
+    Sink,
+    Source,
+    damaged,
+    listing,
+    refuse_near_names,
+    stack_columns,
+)
+from slater.errors import InputError
+
+__all__ = ["NpzSink", "NpzSource"]
+
+
+class NpzSource(Source):
+    """Reads an `.npz` archive, compressed or not, into memory."""
+
+    format = "npz"
+
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        self.name = str(path)
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                if isinstance(archive, np.ndarray):
+                    raise InputError(
+                        f"{path} holds one array; save the columns with np.savez(path, observations=...)."
+                    )
+                names = list(archive.files)
+                roles: dict[str, Sequence[str]] = {role: (role,) for role in RAW_FIELDS if role in names}
+                roles.update(options.columns)
+                refuse_near_names(path, roles, set(names) - {n for wanted in roles.values() for n in wanted})
+                self._arrays = {
+                    role: stack_columns(role, wanted, names, archive.__getitem__)
+                    for role, wanted in roles.items()
+                }
+                text = str(archive["slater"][()]) if "slater" in names else None
+        except InputError:
+            raise
+        except Exception as error:  # zip, zlib, tokenize and NumPy raise many kinds on damaged input
+            damaged(path, error, "NumPy archive")
+        if not self._arrays:
+            raise InputError(f"{path} holds {listing(names)}; name its arrays with --columns ROLE=NAME.")
+        for role, array in self._arrays.items():
+            if array.ndim == 0:
+                raise InputError(f"{path}: {role} is a single value, not one entry per row.")
+        self.columns = {role: Column(len(a), a.shape[1:], a.dtype) for role, a in self._arrays.items()}
+        costs = roles.get("costs", ())
+        if len(costs) > 1:
+            self.cost_names = tuple(name.rpartition("/")[2] for name in costs)
+        if text is not None:
+            self.adopt(Notes.parse(path, text), own_costs=list(costs) == ["costs"])
+
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
+        """Slices of the arrays, without copies."""
+        size = min(len(array) for array in self._arrays.values())
+        for start in range(0, size, rows):
+            yield {role: array[start : min(start + rows, size)] for role, array in self._arrays.items()}
+
+
+class NpzSink(Sink):
+    """Collects rows in memory and writes a compressed archive at the end."""
+
+    def __init__(self, path: Path, notes: Notes) -> None:
+        self._path = path
+        self._notes = notes
+        self._blocks: list[Rows] = []
+
+    def write(self, rows: Rows) -> None:
+        """Keep rows."""
+        self._blocks.append(rows)
+
+    def finish(self, fingerprint: str) -> None:
+        """Write the archive under a temporary name, then rename it."""
+        arrays = {name: np.concatenate([block[name] for block in self._blocks]) for name in ROW_FIELDS}
+        if arrays["next_known"].all():
+            del arrays["next_known"]
+        notes = self._notes.to_text(fingerprint)
+        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
+        try:
+            with open(partial, "wb") as file:
+                np.savez_compressed(file, allow_pickle=False, slater=np.array(notes), **arrays)
+            os.replace(partial, self._path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
+
+    def abandon(self) -> None:
+        """Forget the rows; nothing was written."""
+        self._blocks = []

@@ -1,0 +1,308 @@
+"""Parquet and CSV: one row per step, columns found by name or by a small column map.
+
+Without a map these names are looked for: obs_*, action or action_*, reward, cost or cost_*, terminal,
+timeout, episode, next_obs_*, next_known; the writers use them. A Parquet column may also be a list per
+row. The notes (metadata, cost names, fingerprint) are in the schema of a Parquet file, and beside a CSV
+file (NAME.csv.json), which has no place for them; a CSV file without notes is read as it is, and its
+horizon and bounds are told by options.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data.assemble import Column, Rows
+from slater.data.formats.base import (
+    BLOCK_ROWS,
+    Notes,
+    ReadOptions,
+    Sink,
+    Source,
+    damaged,
+    expand_names,
+    listing,
+)
+from slater.errors import InputError
+
+__all__ = ["TableSink", "TableSource"]
+
+#: role -> candidate name lists; the first that is present is taken
+_DEFAULTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "observations": (("obs_*",), ("observations",), ("observation",), ("obs",)),
+    "actions": (("action_*",), ("actions",), ("action",)),
+    "rewards": (("reward",), ("rewards",)),
+    "costs": (("cost_*",), ("cost",), ("costs",)),
+    "terminals": (("terminal",), ("terminals",), ("terminated",)),
+    "timeouts": (("timeout",), ("timeouts",), ("truncated",)),
+    "next_observations": (("next_obs_*",), ("next_observations",), ("next_observation",), ("next_obs",)),
+    "next_known": (("next_known",),),
+    "episode": (("episode",),),
+}
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError("Parquet and CSV need pyarrow: pip install 'slater-rl[tables]'.") from None
+    return pyarrow
+
+
+class TableSource(Source):
+    """Reads a Parquet or CSV file batch by batch."""
+
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        self._arrow = _arrow()
+        self._path = path
+        self.name = str(path)
+        self.format = "csv" if path.suffix.lower() in (".csv", ".tsv") else "parquet"
+        self._discrete = options.discrete
+        self._bounded = options.action_low is not None
+        schema, rows = self._guard(self._schema)
+        names = self._guard(lambda: list(schema.names))
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{path}: the column {twice!r} is there twice; rename one.")
+        self._roles = self._find(names, options)
+        if not self._roles:
+            raise InputError(
+                f"{path} has the columns {listing(names)}; say which is which with "
+                "--columns observations=...,... actions=... rewards=... costs=... terminals=... episode=..."
+            )
+        if self.format == "csv":
+            schema = self._guard(lambda: self._csv_reader().schema)
+        self.columns = {role: self._column(role, schema, rows) for role in self._roles}
+        costs = self._roles.get("costs", [])
+        if len(costs) > 1:
+            self.cost_names = tuple(name.removeprefix("cost_") for name in costs)
+        beside = _notes_beside(path)
+        if self.format == "parquet":
+            notes = self._guard(self._parquet_notes)
+        else:
+            notes = self._guard(beside.read_bytes) if beside.is_file() else None
+        if notes is not None:
+            self.adopt(Notes.parse(path, notes), own_costs="costs" not in options.columns)
+
+    def _guard(self, action: Any) -> Any:
+        """Run something of pyarrow; what it raises on a bad file becomes one sentence."""
+        try:
+            return action()
+        except InputError:
+            raise
+        except (self._arrow.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
+            damaged(self._path, error, "CSV table" if self.format == "csv" else "Parquet file")
+
+    def _schema(self) -> tuple[Any, int | None]:
+        if self.format == "csv":
+            return self._csv_reader(first=True).schema, None
+        with self._arrow.parquet.ParquetFile(self._path, page_checksum_verification=True) as file:
+            return file.schema_arrow, file.metadata.num_rows
+
+    def _parquet_notes(self) -> bytes | None:
+        with self._arrow.parquet.ParquetFile(self._path) as file:
+            found: bytes | None = (file.metadata.metadata or {}).get(b"slater")
+        return found
+
+    def _find(self, names: list[str], options: ReadOptions) -> dict[str, list[str]]:
+        roles: dict[str, list[str]] = {}
+        for role, candidates in _DEFAULTS.items():
+            for candidate in candidates:
+                pattern = candidate[0]
+                if pattern in names or (
+                    pattern.endswith("*") and any(name.startswith(pattern[:-1]) for name in names)
+                ):
+                    roles[role] = expand_names(role, candidate, names)
+                    break
+        for role, wanted in options.columns.items():
+            roles[role] = expand_names(role, wanted, names)
+        return roles
+
+    def _csv_reader(self, first: bool = False) -> Any:
+        """A streaming CSV reader; numbers are read as such, so that one odd block cannot change a type."""
+        arrow = self._arrow
+        types = {}
+        if not first:
+            for role, names in self._roles.items():
+                if role == "episode" or (role == "actions" and len(names) == 1 and not self._continuous):
+                    continue
+                flag = role in ("terminals", "timeouts", "next_known")
+                types.update({name: arrow.string() if flag else arrow.float64() for name in names})
+        delimiter = "\t" if self._path.suffix.lower() == ".tsv" else ","
+        return arrow.csv.open_csv(
+            self._path,
+            read_options=arrow.csv.ReadOptions(use_threads=False, block_size=8 * 2**20),
+            parse_options=arrow.csv.ParseOptions(delimiter=delimiter),
+            convert_options=arrow.csv.ConvertOptions(column_types=types),
+        )
+
+    @property
+    def _continuous(self) -> bool:
+        return self._discrete is False or self._bounded
+
+    def _column(self, role: str, schema: Any, rows: int | None) -> Column:
+        types = [schema.field(name).type for name in self._roles[role]]
+        lists = [t for t in types if self._is_list(t)]
+        if lists:
+            if len(types) > 1:
+                raise InputError(
+                    f"{self._path}: {role} mixes list columns with others; give one list column."
+                )
+            width = getattr(lists[0], "list_size", None) or self._first_list_width(self._roles[role][0])
+            return Column(rows, (width,), np.dtype(lists[0].value_type.to_pandas_dtype()))
+        if self.format == "csv" and role in ("terminals", "timeouts", "next_known"):
+            return Column(rows, (), np.dtype(np.float64))
+        dtypes = [self._number_type(kind) for kind in types]
+        if any(dtype.kind not in "biuf" for dtype in dtypes):
+            return Column(rows, (), next(dtype for dtype in dtypes if dtype.kind not in "biuf"))
+        tail = () if len(types) == 1 else (len(types),)
+        return Column(rows, tail, np.result_type(*dtypes))
+
+    def _number_type(self, kind: Any) -> np.dtype[Any]:
+        if kind == self._arrow.null():  # a column without any value: NaN in every row
+            return np.dtype(np.float64)
+        try:
+            found: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        except (NotImplementedError, TypeError):
+            return np.dtype(object)
+        return found
+
+    def _is_list(self, kind: Any) -> bool:
+        types = self._arrow.types
+        return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+    def _first_list_width(self, name: str) -> int:
+        for batch in self._batches(1):
+            values = batch.column(name)
+            if len(values):
+                return len(values[0].as_py() or ())
+        return 0
+
+    def _batches(self, rows: int) -> Iterator[Any]:
+        if self.format == "csv":
+            yield from self._csv_reader()
+            return
+        wanted = [name for names in self._roles.values() for name in names]
+        with self._arrow.parquet.ParquetFile(self._path, page_checksum_verification=True) as file:
+            # a list column is named by its path in the file, so all columns are asked for if there is one
+            flat = not any(self._is_list(file.schema_arrow.field(name).type) for name in wanted)
+            yield from file.iter_batches(batch_size=rows, columns=wanted if flat else None, use_threads=False)
+
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
+        """Batches as the file gives them."""
+        batches = self._batches(rows)
+        while True:
+            batch = self._guard(lambda: next(batches, None))
+            if batch is None:
+                return
+            if batch.num_rows:
+                yield self._guard(partial(self._columns_of, batch))
+
+    def _columns_of(self, batch: Any) -> dict[str, NDArray[Any]]:
+        return {role: self._values(batch, role) for role in self._roles}
+
+    def _values(self, batch: Any, role: str) -> NDArray[Any]:
+        parts = []
+        for name in self._roles[role]:
+            values = batch.column(name)
+            if self._is_list(values.type):
+                width = self.columns[role].tail[0]
+                if values.null_count or any(len(v) != width for v in values):
+                    raise InputError(
+                        f"{self._path}: the lists of {name} differ in length; each needs {width} numbers."
+                    )
+                parts.append(values.flatten().to_numpy(zero_copy_only=False).reshape(-1, width))
+            elif self.format == "csv" and role in ("terminals", "timeouts", "next_known"):
+                parts.append(_flags_of_text(values.to_pylist()))
+            else:
+                array = values.to_numpy(zero_copy_only=False)
+                parts.append(array.astype(np.float64) if values.type == self._arrow.null() else array)
+        return parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
+
+
+_FLAG_TEXT = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0, "0.0": 0.0, "1.0": 1.0}
+
+
+def _flags_of_text(texts: list[str | None]) -> NDArray[np.float64]:
+    """0, 1, true or false in any case; anything else becomes NaN, which the checks report with its row."""
+    return np.array([_FLAG_TEXT.get((text or "").strip().lower(), np.nan) for text in texts])
+
+
+def _notes_beside(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
+class TableSink(Sink):
+    """Writes Parquet (with page checksums) or CSV under a temporary name, then renames it."""
+
+    def __init__(self, path: Path, notes: Notes) -> None:
+        self._arrow = _arrow()
+        self._path = path
+        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        self._csv = path.suffix.lower() in (".csv", ".tsv")
+        self._notes = notes
+        self._writer: Any = None
+
+    def write(self, rows: Rows) -> None:
+        """Append rows as a record batch."""
+        columns: dict[str, NDArray[Any]] = {}
+        for prefix, role in (("obs", "observations"), ("action", "actions")):
+            columns |= _named(prefix, rows[role])
+        columns["reward"] = rows["rewards"]
+        single = self._notes.cost_names == ("cost",)
+        for index, name in enumerate(self._notes.cost_names):
+            columns["cost" if single else f"cost_{name}"] = rows["costs"][:, index]
+        for name in ("terminal", "timeout"):
+            columns[name] = rows[name + "s"].astype(np.int8) if self._csv else rows[name + "s"]
+        columns |= _named("next_obs", rows["next_observations"])
+        columns["next_known"] = rows["next_known"].astype(np.int8) if self._csv else rows["next_known"]
+        try:
+            table = self._arrow.table(columns)
+            if self._writer is None:
+                self._writer = self._open(table.schema)
+            self._writer.write_table(table)
+        except (OSError, self._arrow.ArrowException) as error:
+            self.abandon()
+            raise InputError(f"{self._path} cannot be written: {error}.") from None
+
+    def _open(self, schema: Any) -> Any:
+        if self._csv:
+            delimiter = "\t" if self._path.suffix.lower() == ".tsv" else ","
+            options = self._arrow.csv.WriteOptions(delimiter=delimiter)
+            return self._arrow.csv.CSVWriter(self._partial, schema, write_options=options)
+        return self._arrow.parquet.ParquetWriter(self._partial, schema, write_page_checksum=True)
+
+    def finish(self, fingerprint: str) -> None:
+        """Add the notes (Parquet) and put the file in its place."""
+        try:
+            notes = self._notes.to_text(fingerprint)
+            if self._csv:
+                self._writer.close()
+                _notes_beside(self._path).write_text(notes)
+            else:
+                self._writer.add_key_value_metadata({"slater": notes})
+                self._writer.close()
+            os.replace(self._partial, self._path)
+        except (OSError, self._arrow.ArrowException) as error:
+            self.abandon()
+            raise InputError(f"{self._path} cannot be written: {error}.") from None
+
+    def abandon(self) -> None:
+        """Remove the partial file."""
+        if self._writer is not None:
+            self._writer.close()
+        self._partial.unlink(missing_ok=True)
+
+
+def _named(prefix: str, array: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    if array.ndim == 1:
+        return {prefix: array}
+    return {f"{prefix}_{index}": array[:, index] for index in range(array.shape[1])}

@@ -1,0 +1,119 @@
+"""What is wrong with a file of data, said in words, with rows; errors apart from warnings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.errors import InputError
+
+__all__ = ["Findings", "Problem", "Report"]
+
+#: How many rows a problem names; the count says how many there are.
+ROWS_NAMED = 5
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: with an error the data cannot be used, with a warning it can.
+
+    field: the array or setting concerned. message: what is wrong and what to do, in words.
+    count: how many rows (or episodes) are concerned, 0 if it is not about rows.
+    rows: the first few of them, numbered from 0.
+    """
+
+    severity: Severity
+    field: str
+    message: str
+    count: int = 0
+    rows: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.count:
+            return f"{self.field}: {self.message}"
+        listed = ", ".join(map(str, self.rows)) + (", ..." if self.count > len(self.rows) else "")
+        return f"{self.field}: {self.message} [{self.count} row{'s' if self.count > 1 else ''}: {listed}]"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with the fields of this class."""
+        return {
+            "severity": self.severity,
+            "field": self.field,
+            "message": self.message,
+            "count": self.count,
+            "rows": list(self.rows),
+        }
+
+
+@dataclass
+class Findings:
+    """Collects problems while data streams by; the same problem in many blocks becomes one."""
+
+    _found: dict[tuple[Severity, str, str], tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+
+    def add(
+        self, severity: Severity, field: str, message: str, rows: NDArray[np.integer] | None = None
+    ) -> None:
+        """Note a problem; `rows` are absolute row numbers, in order (an empty array: no problem)."""
+        if rows is not None and len(rows) == 0:
+            return
+        key = (severity, field, message)
+        count, named = self._found.get(key, (0, ()))
+        if rows is not None:
+            count += len(rows)
+            named += tuple(int(row) for row in rows[: ROWS_NAMED - len(named)])
+        self._found[key] = (count, named)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Everything noted so far: errors first, then by field and first row."""
+        every = [Problem(*key, *value) for key, value in self._found.items()]
+        return sorted(every, key=lambda p: (p.severity, p.field, p.rows, p.message))
+
+
+@dataclass(frozen=True)
+class Report:
+    """All problems of one dataset; `name` is the file, or "the arrays"."""
+
+    name: str
+    problems: tuple[Problem, ...]
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """The problems with which the data cannot be used."""
+        return tuple(problem for problem in self.problems if problem.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """The problems with which it can, but about which a person should know."""
+        return tuple(problem for problem in self.problems if problem.severity == "warning")
+
+    def raise_errors(self) -> None:
+        """Raise one `InputError` that tells the first error and how many more there are."""
+        if not self.errors:
+            return
+        more = len(self.errors) - 1
+        rest = f" (and {more} more error(s): `slater data check` lists all)" if more else ""
+        first = str(self.errors[0]).rstrip(".")
+        raise InputError(f"{self.name} cannot be used: {first}{rest}.")
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return f"{self.name}: no problems found."
+        lines = [f"{self.name}: {len(self.errors)} error(s), {len(self.warnings)} warning(s)."]
+        lines += [f"  {problem.severity}: {problem}" for problem in self.problems]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object: name, ok (no errors), errors, warnings."""
+        return {
+            "file": self.name,
+            "ok": not self.errors,
+            "errors": [problem.to_json() for problem in self.errors],
+            "warnings": [problem.to_json() for problem in self.warnings],
+        }

@@ -1,0 +1,201 @@
+"""A summary as text and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data.summary import Summary, spread_of
+from slater.errors import InputError
+
+__all__ = ["draw", "summary_text", "text_plot"]
+
+_WIDTH, _HEIGHT = 60, 14
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def summary_text(summary: Summary) -> str:
+    """What `slater data info` prints."""
+    record = summary.to_json()
+    actions = f"{summary.action_dim} discrete" if summary.discrete else f"{summary.action_dim} continuous"
+    stated = "stated" if summary.horizon_stated else "longest episode; none is stated"
+    lines = [
+        f"{summary.name}  ({summary.format}{f', {summary.env_id}' if summary.env_id else ''})",
+        f"  rows          {summary.rows:,}" + _missing(summary),
+        f"  episodes      {record['episodes']:,}" + _incomplete(record),
+        f"  observations  {summary.observation_dim} numbers",
+        f"  actions       {actions}",
+        f"  costs         {', '.join(summary.cost_names)}",
+        f"  horizon       {summary.horizon} steps ({stated})",
+        f"  ends          {_ends(summary, record)}",
+        "",
+        "per episode, undiscounted",
+        f"  length  {spread_of(record['episode_length'])}",
+        f"  return  {spread_of(record['episode_return'])}",
+    ]
+    lines += [f"  {name}  {spread_of(record['episode_cost'][name])}" for name in summary.cost_names]
+    lines += [
+        "",
+        "episodes within limits (per episode" + (", on every cost)" if len(summary.cost_names) > 1 else ")"),
+    ]
+    for share in summary.shares:
+        best = "no safe episode" if share.best_return is None else f"best return {share.best_return:.4g}"
+        if share.best_costs is not None:
+            best += " at cost " + ", ".join(f"{cost:g}" for cost in share.best_costs)
+        per_episode = f" = {_bounds(share.bounds)}" if "/" in share.text else ""
+        lines.append(f"  <= {share.text}{per_episode}: {share.safe:,} ({share.share:.1%}), {best}")
+    for index, name in enumerate(summary.cost_names):
+        lines += [
+            "",
+            f"return against {name} (9: the densest cells; *: best return so far)",
+        ]
+        lines += text_plot(summary, index)
+    lines += ["", "actions", *_action_lines(summary)]
+    return "\n".join(lines)
+
+
+def _bounds(bounds: tuple[float, ...]) -> str:
+    return ", ".join(f"{bound:.4g}" for bound in dict.fromkeys(bounds))
+
+
+def _missing(summary: Summary) -> str:
+    unknown = summary.rows - summary.transitions
+    return f", of which {unknown:,} are no transitions (next observation unknown)" if unknown else ""
+
+
+def _incomplete(record: dict[str, Any]) -> str:
+    count = record["incomplete_episodes"]
+    return ", and one without an end, which is not counted below" if count else ""
+
+
+def _ends(summary: Summary, record: dict[str, Any]) -> str:
+    parts = []
+    if record["ended_by_timeout"]:
+        at = summary.timeouts_at
+        where = f"at step {at[0]}" if len(at) == 1 else f"at steps {min(at)} .. {max(at)}"
+        if len(at) == 10:
+            where = "at many different steps"
+        parts.append(f"{record['ended_by_timeout']:,} by timeouts, {where}")
+    else:
+        parts.append("no timeouts are marked")
+    parts.append(
+        f"{record['ended_by_terminal']:,} by terminals" if record["ended_by_terminal"] else "no terminals"
+    )
+    return "; ".join(parts)
+
+
+def _action_lines(summary: Summary) -> list[str]:
+    cover = summary.actions
+    if summary.discrete:
+        shares = ", ".join(f"{index}: {share:.1%}" for index, share in enumerate(cover.histogram[0][:20]))
+        return [f"  shares  {shares}", f"  {cover.joint:.0%} of the actions occur"]
+    lines = []
+    for index, shares in enumerate(cover.histogram):
+        bars = "".join(_BARS[int(np.ceil(8 * share / shares.max()))] for share in shares)
+        lines.append(
+            f"  {index}  [{cover.low[index]:.4g} {bars} {cover.high[index]:.4g}]  "
+            f"{cover.smallest[index]:.4g} .. {cover.largest[index]:.4g}, mean {cover.mean[index]:.3g}, "
+            f"std {cover.std[index]:.3g}, {cover.at_bounds[index]:.1%} at a bound"
+        )
+    if cover.joint is not None:
+        lines.append(f"  {cover.joint:.0%} of the cells of a 10-per-dimension grid hold an action")
+    return lines
+
+
+def text_plot(summary: Summary, cost: int = 0) -> list[str]:
+    """Episodes as a density in characters, cost to the right, return upwards, with the frontier."""
+    whole = summary.complete
+    costs, returns = summary.episodes.costs[whole, cost], summary.episodes.returns[whole]
+    x_range, y_range = _range(costs), _range(returns)
+    counts = np.zeros((_HEIGHT, _WIDTH), dtype=int)
+    np.add.at(counts, (_cell(returns, y_range, _HEIGHT), _cell(costs, x_range, _WIDTH)), 1)
+    digits = np.ceil(9 * counts / counts.max()).astype(int)
+    canvas = [[str(d) if d else " " for d in row] for row in digits]
+    steps = summary.frontier(cost)
+    levels = np.linspace(*x_range, _WIDTH)
+    best = np.searchsorted(steps[:, 0], levels + 1e-9 * (1 + abs(x_range[1])), side="right") - 1
+    for column, index in enumerate(best):
+        if index >= 0:
+            canvas[int(_cell(steps[index : index + 1, 1], y_range, _HEIGHT)[0])][column] = "*"
+    labels = [f"{y_range[1]:.4g}", *[""] * (_HEIGHT - 2), f"{y_range[0]:.4g}"]
+    margin = max(map(len, labels))
+    lines = [
+        f"  {label:>{margin}} |{''.join(row).rstrip()}"
+        for label, row in zip(labels, reversed(canvas), strict=True)
+    ]
+    lines.append(f"  {'':>{margin}} +{'-' * _WIDTH}")
+    lines.append(f"  {'':>{margin}}  {f'{x_range[0]:.4g}':<{_WIDTH - 10}}{f'{x_range[1]:.4g}':>10}")
+    return lines
+
+
+def _range(values: NDArray[Any]) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _cell(values: NDArray[Any], bounds: tuple[float, float], cells: int) -> NDArray[np.int64]:
+    place = (values - bounds[0]) / (bounds[1] - bounds[0]) * (cells - 1)
+    return np.clip(np.rint(place), 0, cells - 1).astype(np.int64)
+
+
+def draw(summary: Summary, path: Path) -> None:
+    """Write the cost-return frontier of each cost, and the coverage of actions, as one picture."""
+    from matplotlib.figure import Figure  # slow to import; text output does not need it
+
+    count = len(summary.cost_names)
+    figure = Figure(figsize=(5.2 * count + 4.2, 4.2), layout="constrained")
+    axes = figure.subplots(1, count + 1, squeeze=False)[0]
+    whole = summary.complete
+    returns = summary.episodes.returns[whole]
+    for index, name in enumerate(summary.cost_names):
+        panel = axes[index]
+        costs = summary.episodes.costs[whole, index]
+        panel.scatter(costs, returns, s=8, alpha=0.35, color="#4477aa", linewidths=0, label="episodes")
+        steps = summary.frontier(index)
+        reach = np.append(steps[:, 0], max(costs.max(), steps[-1, 0]))
+        panel.step(
+            reach,
+            np.append(steps[:, 1], steps[-1, 1]),
+            where="post",
+            color="#cc3311",
+            label="best return up to this cost",
+        )
+        for share in summary.shares:
+            bound = share.bounds[index]
+            panel.axvline(bound, color="#666666", linestyle="--", linewidth=0.8)
+            note = f" {bound:g}: {share.share:.0%} within"
+            panel.annotate(
+                note,
+                (bound, 0.02),
+                xycoords=("data", "axes fraction"),
+                rotation=90,
+                fontsize=7,
+                color="#444444",
+            )
+        panel.set_xlabel(f"{name} per episode (undiscounted)")
+        panel.set_ylabel("return per episode (undiscounted)")
+        panel.legend(loc="lower right", fontsize=8, frameon=False)
+    _draw_actions(axes[-1], summary)
+    figure.suptitle(f"{Path(summary.name).name}: {len(whole):,} episodes, {summary.rows:,} rows", fontsize=10)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise InputError(f"The picture {path} cannot be written: {error}.") from None
+
+
+def _draw_actions(panel: Any, summary: Summary) -> None:
+    cover = summary.actions
+    if summary.discrete:
+        panel.bar(np.arange(len(cover.histogram[0])), cover.histogram[0], color="#228833")
+        panel.set_xlabel("action")
+    else:
+        for index, shares in enumerate(cover.histogram):
+            edges = np.linspace(cover.low[index], cover.high[index], len(shares) + 1)
+            panel.stairs(shares, edges, label=f"action {index}")
+        panel.set_xlabel("action")
+        if len(cover.histogram) <= 10:
+            panel.legend(fontsize=8, frameon=False)
+    panel.set_ylabel("share of rows")

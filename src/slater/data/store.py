@@ -1,0 +1,258 @@
+"""Data larger than memory: a dataset on disk, read a batch at a time.
+
+`slater data convert big.hdf5 big.store` makes the folder (see `slater.data.formats.store`); training then
+draws batches or shards from it. Rows are read with plain file reads, not through a memory map: pages of a
+map count as memory of the process, plain reads do not, so memory stays at the size of the batches asked
+for however large the file is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from slater.data.assemble import Rows
+from slater.data.dataset import ROW_FIELDS, Batch, Dataset, Metadata
+from slater.data.episodes import Episodes
+from slater.data.formats.base import BLOCK_ROWS
+from slater.data.formats.store import EPISODE_FIELDS, HEADER_BYTES, StoreNotes, is_store
+from slater.data.statistics import Statistics
+from slater.errors import InputError
+
+__all__ = ["StoredDataset"]
+
+
+def _columns(records: NDArray[Any], names: Any) -> dict[str, NDArray[Any]]:
+    return {name: np.ascontiguousarray(records[name]) for name in names}
+
+
+class StoredDataset:
+    """A dataset on disk with the names of `Dataset`; memory holds the table of episodes and no rows.
+
+    `gather` and `sample` give batches, `blocks` all rows in order, `load` the whole as a `Dataset`.
+    `subset` and `split` choose episodes without copying. It can be pickled and used from threads.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not is_store(self.path):
+            raise InputError(f"{path} is no store; make one with `slater data convert FILE {path}`.")
+        self._notes, self._all_episodes, self._unknown = StoreNotes.read(self.path)
+        self._chosen = np.arange(len(self._all_episodes))
+        self._descriptor: int | None = None
+
+    # -- the same names as Dataset ---------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Number of rows in the chosen episodes."""
+        return int(self.episodes.lengths.sum())
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def cost_names(self) -> tuple[str, ...]:
+        """Names of the costs."""
+        return self._notes.cost_names
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the data says of itself."""
+        return self._notes.metadata
+
+    @property
+    def discrete(self) -> bool:
+        """Whether actions are indices rather than vectors."""
+        return self._notes.discrete
+
+    @property
+    def observation_dim(self) -> int:
+        """Entries of an observation."""
+        return int(self._notes.dtype["observations"].shape[0])
+
+    @property
+    def action_dim(self) -> int:
+        """Entries of a continuous action, or the number of discrete actions."""
+        return self.num_actions if self.discrete else len(self.statistics.action_low)
+
+    @property
+    def num_actions(self) -> int:
+        """Number of discrete actions: as stated, or one more than the largest index in the data."""
+        if not self.discrete:
+            raise InputError("Continuous actions have no count; ask for action_low and action_high.")
+        return self.metadata.num_actions or int(self.statistics.action_high[0]) + 1
+
+    @property
+    def action_low(self) -> NDArray[np.float32]:
+        """Lower action bounds, shape (a,), by the rule of `Dataset.action_low`."""
+        return self._bounds(self.metadata.action_low, -1.0, self.statistics.action_low)
+
+    @property
+    def action_high(self) -> NDArray[np.float32]:
+        """Upper action bounds, shape (a,), by the rule of `Dataset.action_high`."""
+        return self._bounds(self.metadata.action_high, 1.0, self.statistics.action_high)
+
+    def _bounds(
+        self, stated: tuple[float, ...] | None, unit: float, extreme: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        if self.discrete:
+            raise InputError("Discrete actions have no bounds; ask for num_actions.")
+        if stated is not None:
+            return np.asarray(stated, dtype=np.float32)
+        if max(-self.statistics.action_low.min(), self.statistics.action_high.max()) <= 1:
+            return np.full(len(extreme), unit, dtype=np.float32)
+        return np.asarray(extreme, dtype=np.float32)
+
+    @property
+    def statistics(self) -> Statistics:
+        """Means, spreads and ranges over the whole store (also for a choice of episodes)."""
+        return self._notes.statistics
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the whole store, as `Dataset.fingerprint`; a choice of episodes adds to it."""
+        whole = self._notes.fingerprint
+        if len(self._chosen) == len(self._all_episodes):
+            return whole
+        return hashlib.sha256(whole.encode() + self._chosen.astype("<i8").tobytes()).hexdigest()
+
+    @cached_property
+    def episodes(self) -> Episodes:
+        """The chosen episodes; `starts` and `stops` are rows of the file."""
+        return Episodes(*(getattr(self._all_episodes, name)[self._chosen] for name in EPISODE_FIELDS))
+
+    @property
+    def horizon(self) -> int:
+        """Steps of a full episode: as stated, or those of the longest episode."""
+        return self.metadata.horizon or int(self._all_episodes.lengths.max())
+
+    @property
+    def initial_observations(self) -> NDArray[np.float32]:
+        """First observation of each chosen episode, shape (E, o)."""
+        return np.ascontiguousarray(self._records(self.episodes.starts)["observations"])
+
+    def subset(self, chosen: ArrayLike) -> StoredDataset:
+        """The chosen episodes (a boolean mask over episodes or their numbers); no data is copied."""
+        numbers = self.episodes.select(chosen)
+        if len(numbers) == 0:
+            raise InputError("No episode is chosen: the subset would be empty.")
+        part = object.__new__(StoredDataset)
+        part.__dict__.update(
+            path=self.path,
+            _notes=self._notes,
+            _all_episodes=self._all_episodes,
+            _unknown=self._unknown,
+            _chosen=self._chosen[numbers],
+            _descriptor=None,
+        )
+        return part
+
+    def split(self, fraction: float = 0.1, seed: int = 0) -> tuple[StoredDataset, StoredDataset]:
+        """Two datasets of whole episodes, the second with about `fraction` of them, drawn from `seed`."""
+        kept, held = self.episodes.split(fraction, seed)
+        return self.subset(kept), self.subset(held)
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum(self.episodes.lengths)
+
+    def rows_of(self, positions: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Rows of the file at positions 0 .. size-1 within the chosen episodes."""
+        episode = np.searchsorted(self._ends, positions, side="right")
+        return self.episodes.stops[episode] - (self._ends[episode] - positions)
+
+    def sample(self, rng: np.random.Generator, count: int) -> Batch:
+        """`count` transitions drawn uniformly, with replacement, where the next observation is known."""
+        rows = np.empty(0, dtype=np.int64)
+        for _ in range(1000):
+            drawn = self.rows_of(rng.integers(self.size, size=count - len(rows)))
+            if len(self._unknown):
+                place = np.minimum(np.searchsorted(self._unknown, drawn), len(self._unknown) - 1)
+                drawn = drawn[self._unknown[place] != drawn]
+            rows = np.concatenate([rows, drawn])
+            if len(rows) == count:
+                return self._batch(rows)
+        raise InputError(
+            f"{self.path} has next observations for almost no row; nothing can be learned from it."
+        )
+
+    def shard(self, rng: np.random.Generator, max_rows: int) -> Dataset:
+        """Whole episodes drawn without replacement, in memory, at most `max_rows` rows of them.
+
+        For a learner that wants its data in memory (or on a device): train on one shard, draw the next.
+        Each episode is equally likely to be in a shard. Normalise by `statistics`, not by the shard's own.
+        """
+        order = rng.permutation(len(self.episodes))
+        fits = np.cumsum(self.episodes.lengths[order]) <= max_rows
+        if not fits[0]:
+            raise InputError(
+                f"A shard of {max_rows} rows holds no whole episode; allow at least {self.horizon}."
+            )
+        return self.subset(order[fits]).load()
+
+    def gather(self, rows: ArrayLike) -> Batch:
+        """The given rows of the file, shape (B,), as a batch; an unknown next observation is refused."""
+        index = np.asarray(rows, dtype=np.int64)
+        if index.size and (index.min() < 0 or index.max() >= self._notes.size):
+            raise InputError(f"A row is outside 0 .. {self._notes.size - 1}.")
+        if np.isin(index, self._unknown).any():
+            raise InputError("A chosen row has no known next observation: choose among those of next_known.")
+        return self._batch(index)
+
+    def _batch(self, rows: NDArray[np.int64]) -> Batch:
+        records = self._records(rows)
+        return Batch(**_columns(records, Batch._fields))
+
+    def _records(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        if self._descriptor is None:
+            self._descriptor = os.open(self.path / "rows.npy", os.O_RDONLY)
+        length, descriptor = self._notes.dtype.itemsize, self._descriptor
+        order = np.argsort(rows, kind="stable")  # in the order of the file: fewer seeks
+        offsets = (HEADER_BYTES + rows[order] * length).tolist()
+        read = b"".join([os.pread(descriptor, length, offset) for offset in offsets])
+        if len(read) != len(rows) * length:
+            raise InputError(f"{self.path}/rows.npy is shorter than it was; convert the data again.")
+        records = np.empty(len(rows), dtype=self._notes.dtype)
+        records[order] = np.frombuffer(read, dtype=self._notes.dtype)
+        return records
+
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Rows]:
+        """All rows of the chosen episodes in order, about `rows` at a time, as columns (`ROW_FIELDS`)."""
+        for start in range(0, self.size, rows):
+            index = self.rows_of(np.arange(start, min(start + rows, self.size)))
+            yield _columns(self._runs(index), ROW_FIELDS)
+
+    def _runs(self, index: NDArray[np.int64]) -> NDArray[Any]:
+        """Records of increasing rows, read in runs of consecutive ones."""
+        breaks = np.flatnonzero(np.diff(index) != 1) + 1
+        parts = []
+        with open(self.path / "rows.npy", "rb") as file:
+            for run in np.split(index, breaks):
+                file.seek(HEADER_BYTES + int(run[0]) * self._notes.dtype.itemsize)
+                parts.append(np.fromfile(file, dtype=self._notes.dtype, count=len(run)))
+        return np.concatenate(parts)
+
+    def load(self) -> Dataset:
+        """The chosen episodes in memory."""
+        parts = list(self.blocks())
+        joined: Mapping[str, Any] = {
+            name: np.concatenate([part[name] for part in parts]) for name in ROW_FIELDS
+        }
+        return Dataset(**joined, cost_names=self.cost_names, metadata=self.metadata)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_descriptor": None}
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", None) is not None:
+            os.close(self._descriptor)  # type: ignore[arg-type]
