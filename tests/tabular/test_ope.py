@@ -225,3 +225,17 @@ def test_the_per_sample_loss_is_biased_for_random_transitions() -> None:
             abs(MinimaxEstimator(data, tab.PerSampleBox(5.0)).costs(pi)[0] - cmdp.returns(pi)[1][0])
         )
     assert max(biases) > 0.01
+
+
+@given(seeds)
+@few
+def test_the_pessimistic_model_and_the_pessimistic_evaluation_agree(seed: int) -> None:
+    # costs of different sizes: an unseen pair is as bad as the worst of its own cost, not of another
+    cmdp = random_cmdp(seed, costs=2)
+    costs = cmdp.costs * np.array([1.0, 8.0])[:, None, None]
+    cmdp = tab.CMDP(cmdp.transition, cmdp.reward - 0.5, costs, cmdp.limits, cmdp.discount, cmdp.start)
+    data = without_pair(sampled(cmdp, 200, seed), 1, 0)
+    pi = random_policy(np.random.default_rng(seed), S, A)
+    J_R, J_C = data.model("pessimistic").returns(np.vstack([pi, np.full((2, A), 1 / A)]))
+    assert tab.evaluate(data, pi[None], data.reward[None], "low")[0, 0] == pytest.approx(J_R)
+    assert tab.evaluate(data, pi[None], data.costs, "high")[0] == pytest.approx(J_C)
