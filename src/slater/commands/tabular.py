@@ -171,7 +171,8 @@ def _algorithm(o: TabularArgs) -> tab.Algorithm:
 def _learn(algorithm: tab.Algorithm, data: tab.Counts, *, quiet: bool) -> tab.Result:
     if quiet or not isinstance(algorithm, tab.PDCA):
         return algorithm.run(data)
-    with Progress(transient=True, console=Console(stderr=True)) as progress:
+    console = Console(stderr=True)
+    with Progress(transient=True, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("PDCA", total=None)
         return algorithm.run(
             data, progress=lambda k: progress.update(task, completed=k, description=f"PDCA round {k}")

@@ -1,0 +1,51 @@
+"""Cells: resumed where they stopped, whatever the moment."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from slater.errors import InputError
+from slater.experiments.cells import Cell, Row, prepare, run_cells
+
+
+def square(cell: Cell) -> Row:
+    (Path(cell["log"]) / f"{cell['x']}-{os.getpid()}").touch()
+    if cell["x"] == 13:
+        raise ValueError("unlucky")
+    return {"y": cell["x"] ** 2}
+
+
+def cells(log: Path, values: list[int]) -> list[Cell]:
+    log.mkdir(exist_ok=True)
+    return [{"x": x, "log": str(log)} for x in values]
+
+
+def test_finished_cells_are_not_run_again(tmp_path: Path) -> None:
+    out, log = tmp_path / "out", tmp_path / "log"
+    with pytest.raises(ValueError, match="unlucky"):
+        run_cells(square, cells(log, [1, 2, 3, 13]), out, workers=1)
+    ran = len(list(log.iterdir()))
+    # a kill may cut the last line short
+    with (out / "cells.jsonl").open("a") as file:
+        file.write('{"key": "{\\"x\\"')
+    rows = run_cells(square, cells(log, [1, 2, 3, 4]), out, workers=2)
+    assert [row["y"] for row in rows] == [1, 4, 9, 16]
+    again = len(list(log.iterdir())) - ran
+    finished = sum("row" in json.loads(line) for line in (out / "cells.jsonl").read_text().splitlines()[:3])
+    assert again <= 4 - finished
+
+
+def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
+    one = run_cells(square, cells(tmp_path / "log", [3, 1, 2]), tmp_path / "a", workers=1)
+    two = run_cells(square, cells(tmp_path / "log", [3, 1, 2]), tmp_path / "b", workers=2)
+    assert one == two
+
+
+def test_unwritable_folder_is_said_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written"):
+        prepare(tmp_path / "file" / "out")
