@@ -102,7 +102,7 @@ def test_own_model_and_own_log(tmp_path: Path, capsys: pytest.CaptureFixture[str
     save_model(model, cmdp, tab.half_optimal_behaviour(cmdp))
     loaded = load_problem(model)
     assert isinstance(loaded, tuple)
-    np.testing.assert_array_equal(loaded[0].transition, cmdp.transition, atol=1e-15)
+    np.testing.assert_allclose(loaded[0].transition, cmdp.transition, atol=1e-15)
     record = json.loads(call(capsys, "tabular", "--file", str(model), "--n", "500", "--json")[1])
     assert record["J_R_star"] == pytest.approx(cmdp.solve().J_R)
 
@@ -186,4 +186,4 @@ def test_demo_ends_with_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[s
     code, out, _ = call(capsys, "demo", "--n", "500", "--out", str(tmp_path / "demo"))
     assert code == 0
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 10_000
-    assert "the exact optimum" in " ".join(out.replace("│", " ").split())
+    assert "exact optimum" in out

@@ -10,7 +10,7 @@ from slater import tabular as tab
 from slater.errors import InputError
 from slater.tabular.output import master_weights, mix
 
-from .problems import few, random_cmdp, random_policy, sampled, seeds
+from .problems import few, random_cmdp, random_policy, sampled, seeds, without_pair
 
 
 @given(seeds, st.integers(1, 6), st.integers(0, 3))
@@ -58,18 +58,24 @@ def test_out_of_reach_limits_give_the_weights_that_come_closest(seed: int, membe
 @few
 def test_lp_output_meets_the_limits_by_estimate_with_its_margin(seed: int) -> None:
     cmdp, rng = random_cmdp(seed), np.random.default_rng(seed)
-    data = sampled(cmdp, 500, seed)
+    # with a pair missing: its reward is counted at the least, its cost at the most
+    data = without_pair(sampled(cmdp, 500, seed), 1, 0)
     members = np.array([random_policy(rng, 3, 2) for _ in range(8)])
     J_R = tab.evaluate(data, members, data.reward[None], "low")[:, 0]
-    J_C = tab.evaluate(data, members, data.costs, "high")
-    limits = J_C.mean(axis=0)
+    J_C = tab.evaluate(data, members, data.costs, "high")[:, 0]
+    errors = np.array([tab.standard_error(data, tab.Mixture.single(m), data.costs[0]) for m in members])
     for confidence in (0.0, 2.0):
-        mixture, multipliers = mix(data, members, limits + 0.5, "lp", confidence)
+        upper = J_C + confidence * errors
+        # few members meet the limit, so that it binds
+        limits = np.array([0.9 * upper.min() + 0.1 * upper.mean()])
+        mixture, multipliers = mix(data, members, limits, "lp", confidence)
         assert multipliers is not None
-        error = tab.standard_error(data, mixture, data.costs[0])
+        assert mixture.weights @ upper <= limits[0] + 1e-7
         # the error of a mixture is at most the mean of its members' errors, which the program adds
-        assert mixture.weights @ J_C[:, 0] + confidence * error <= limits[0] + 0.5 + 1e-7
-    assert mixture.weights @ J_R <= mix(data, members, limits + 0.5, "lp", 0.0)[0].weights @ J_R + 1e-9
+        error = tab.standard_error(data, mixture, data.costs[0])
+        assert mixture.weights @ J_C + confidence * error <= limits[0] + 1e-7
+        # no worse than any member that meets the limits
+        assert mixture.weights @ J_R >= J_R[upper <= limits[0]].max() - 1e-7
 
 
 def test_uniform_and_tail_weights() -> None:

@@ -73,7 +73,7 @@ def run(args: list[str]) -> int:
         table.add_row(name, f"{reward:.3f}", share, f"{cost:.3f}", estimate, verdict)
 
     J_R, J_C = cmdp.returns(behaviour)
-    add("behaviour (logged the data)", J_R, float(J_C[0]), "")
+    add("behaviour", J_R, float(J_C[0]), "")
     for name, result in runs.items():
         J_R, J_C = result.policy.returns(cmdp)
         offline = tab.estimate_certificate(data, result.policy, result.multipliers, result.bound)
