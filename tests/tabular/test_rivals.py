@@ -66,6 +66,23 @@ def test_the_same_data_give_the_same_result_and_stay_untouched(name: str) -> Non
     assert first.notes == second.notes
 
 
+@pytest.mark.parametrize("name", QUICK)
+def test_the_utilities_of_unseen_pairs_are_not_known(name: str) -> None:
+    data = without_pair(sampled(generous(1), 800, 1), 2, 1)
+    reward, costs = data.reward.copy(), data.costs.copy()
+    reward[2, 1], costs[:, 2, 1] = 1.0 - reward[2, 1], 1.0 - costs[:, 2, 1]
+    other = dataclasses.replace(data, reward=reward, costs=costs)
+    first, second = QUICK[name].run(data), QUICK[name].run(other)
+    assert np.array_equal(first.policy.members, second.policy.members)
+    assert np.array_equal(first.multipliers, second.multipliers)
+    certificates = [
+        tab.estimate_certificate(d, first.policy, first.multipliers, first.bound) for d in (data, other)
+    ]
+    assert certificates[0].gap == certificates[1].gap
+    assert np.array_equal(data.model().reward, other.model().reward)
+    assert np.array_equal(data.model().costs, other.model().costs)
+
+
 @pytest.mark.parametrize("name", tab.ALGORITHMS)
 @pytest.mark.parametrize("costs", [0, 1, 2])
 def test_every_algorithm_gives_a_policy_for_any_number_of_costs(name: str, costs: int) -> None:
