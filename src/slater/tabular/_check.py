@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.errors import InputError
 
-__all__ = ["Float", "Int", "as_array", "as_indices", "check_discount", "check_distribution", "check_range"]
+__all__ = [
+    "Float",
+    "Int",
+    "as_array",
+    "as_indices",
+    "check_discount",
+    "check_distribution",
+    "check_indices",
+    "check_policy",
+    "check_range",
+    "check_start",
+    "raw_array",
+]
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -26,12 +39,20 @@ def _entry(name: str, index: Sequence[int]) -> str:
     return f"{name}[{', '.join(map(str, index))}]" if len(index) else name
 
 
+def raw_array(name: str, value: ArrayLike) -> NDArray[Any]:
+    """`value` as an array of any type; ragged lists are refused."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise InputError(f"{name} is not an array of numbers: its rows differ in length.") from None
+
+
 def as_array(name: str, value: ArrayLike, shape: Sequence[int | None]) -> Float:
     """`value` as a finite float array of `shape` (None: any length there)."""
     try:
         array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} is not an array of numbers ({error}).") from None
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is not an array of numbers with rows of equal length.") from None
     fits = array.ndim == len(shape) and all(
         want is None or want == got for want, got in zip(shape, array.shape, strict=True)
     )
@@ -45,27 +66,43 @@ def as_array(name: str, value: ArrayLike, shape: Sequence[int | None]) -> Float:
     return array
 
 
-def as_indices(name: str, value: ArrayLike, bound: int, what: str) -> Int:
-    """`value` as a 1-D integer array with entries in [0, bound)."""
-    array = np.asarray(value)
+def as_indices(name: str, value: ArrayLike) -> Int:
+    """`value` as a 1-D array of whole numbers."""
+    array = raw_array(name, value)
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}, but one row of indices is needed.")
     if array.dtype.kind not in "iub":
-        whole = (
-            array.dtype.kind == "f"
-            and bool(np.all(np.isfinite(array)))
-            and bool(np.all(array == np.floor(array)))
-        )
-        if not whole:
-            raise InputError(
-                f"{name} has type {array.dtype}, but whole numbers from 0 to {bound - 1} are needed."
-            )
-    indices = array.astype(np.int64)
-    bad = (indices < 0) | (indices >= bound)
+        whole = array.dtype.kind == "f" and bool(np.all(np.isfinite(array) & (array == np.floor(array))))
+        if not whole and array.size:
+            raise InputError(f"{name} has type {array.dtype}, but whole numbers from 0 up are needed.")
+    return array.astype(np.int64)
+
+
+def check_indices(name: str, indices: Int, bound: int | None, what: str) -> None:
+    """Raise unless every index is in [0, bound); without a bound, unless every index is at least 0."""
+    bad = (indices < 0) | (indices >= bound) if bound is not None else indices < 0
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
-        raise InputError(f"{name}[{row}] is {indices[row]}, but there are {bound} {what} (0 to {bound - 1}).")
-    return indices
+        known = (
+            f"there are {bound} {what} (0 to {bound - 1})" if bound is not None else f"{what} count from 0"
+        )
+        raise InputError(f"{name}[{row}] is {indices[row]}, but {known}.")
+
+
+def check_start(start: ArrayLike, states: int) -> Float:
+    """The distribution of the first state, `(S,)`, from itself or from the index of the first state."""
+    first = raw_array("start", start)
+    if first.ndim > 0:
+        return check_distribution("start", as_array("start", first, (states,)))
+    index = float(as_array("start", first, ()))
+    if index != np.floor(index) or not 0 <= index < states:
+        raise InputError(f"start is state {index:g}, but there are {states} states (0 to {states - 1}).")
+    return np.eye(states)[int(index)]
+
+
+def check_policy(name: str, policy: ArrayLike, states: int, actions: int) -> Float:
+    """A policy `(S, A)` whose rows are probabilities."""
+    return check_distribution(name, as_array(name, policy, (states, actions)))
 
 
 def check_range(name: str, array: Float, low: float, high: float = np.inf, *, hint: str = "") -> None:

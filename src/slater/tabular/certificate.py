@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slater.tabular._check import Float
+from slater.tabular._check import Float, as_array, check_range
 from slater.tabular.cmdp import CMDP
 from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
@@ -69,6 +69,8 @@ def estimate_certificate(data: Counts, mixture: Mixture, multipliers: Float, bou
 def _certify(
     cmdp: CMDP, mixture: Mixture, multipliers: Float, bound: float, *, estimated: bool
 ) -> Certificate:
+    multipliers = as_array("multipliers", multipliers, (cmdp.num_costs,))
+    check_range("multipliers", multipliers, 0.0)
     bound = max(bound, float(multipliers.sum()))
     J_R, J_C = mixture.returns(cmdp)
     upper = cmdp.best_response(multipliers)[1] + float(multipliers @ cmdp.limits)

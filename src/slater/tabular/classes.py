@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from slater.errors import InputError
-from slater.tabular._check import Float, as_array
+from slater.tabular._check import Float, as_array, as_indices, check_indices
 
 __all__ = [
     "Box",
@@ -132,9 +132,10 @@ def squared_norm_bound(weights: WeightClass) -> float:
 
 def aggregation(groups: ArrayLike, actions: int) -> Linear:
     """F of functions that treat all states of a group alike; `groups` holds a group index per state."""
-    index = np.asarray(groups, dtype=np.int64)
-    if index.ndim != 1 or index.min(initial=0) < 0:
-        raise InputError(f"groups must hold one group index (from 0) per state; got shape {index.shape}.")
+    index = as_indices("groups", groups)
+    check_indices("groups", index, None, "groups")
+    if len(index) == 0:
+        raise InputError("groups is empty: one group index per state is needed.")
     member = np.eye(int(index.max()) + 1)[index]
     return Linear(np.einsum("sg,ab->sagb", member, np.eye(actions)).reshape(len(index), actions, -1))
 

@@ -17,7 +17,15 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from slater.errors import InputError
-from slater.tabular._check import Float, as_array, check_discount, check_distribution, check_range
+from slater.tabular._check import (
+    Float,
+    as_array,
+    check_discount,
+    check_distribution,
+    check_range,
+    check_start,
+    raw_array,
+)
 
 __all__ = ["CMDP", "Infeasible", "Solution", "normalise_policy", "uniform_policy"]
 
@@ -112,12 +120,7 @@ class CMDP:
         if S != S2:
             raise InputError(f"transition has shape {P.shape}, but its first and last lengths must be equal.")
         C = as_array("costs", costs, (None, S, A))
-        first = np.asarray(start)
-        if first.ndim == 0:
-            if not 0 <= int(first) < S:
-                raise InputError(f"start is state {int(first)}, but there are {S} states (0 to {S - 1}).")
-            first = np.eye(S)[int(first)]
-        limit = as_array("limits", np.atleast_1d(np.asarray(limits)), (len(C),))
+        limit = as_array("limits", np.atleast_1d(raw_array("limits", limits)), (len(C),))
         check_range("costs", C, 0.0, hint=" (shift the cost, or negate it if it is a reward)")
         check_range("limits", limit, 0.0)
         fields = {
@@ -126,7 +129,7 @@ class CMDP:
             "costs": C,
             "limits": limit,
             "discount": check_discount(discount),
-            "start": check_distribution("start", as_array("start", first, (S,))),
+            "start": check_start(start, S),
         }
         for name, value in fields.items():
             if isinstance(value, np.ndarray):

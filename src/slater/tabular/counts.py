@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,8 +20,11 @@ from slater.tabular._check import (
     as_array,
     as_indices,
     check_discount,
-    check_distribution,
+    check_indices,
+    check_policy,
     check_range,
+    check_start,
+    raw_array,
 )
 from slater.tabular.cmdp import CMDP
 
@@ -90,7 +93,8 @@ class Counts:
         """N i.i.d. pairs from the exact occupancy of `policy`, each with a next state: the paper's data."""
         if n < 1:
             raise InputError(f"n is {n}, but at least one transition is needed.")
-        pairs = rng.multinomial(n, cmdp.occupancy(policy).ravel() / cmdp.occupancy(policy).sum())
+        occupancy = cmdp.occupancy(check_policy("policy", policy, cmdp.num_states, cmdp.num_actions)).ravel()
+        pairs = rng.multinomial(n, occupancy / occupancy.sum())
         flat = cmdp.transition.reshape(-1, cmdp.num_states)
         transitions = rng.multinomial(pairs, flat).reshape(cmdp.transition.shape).astype(float)
         return cls._of(cmdp, transitions, n)
@@ -112,6 +116,7 @@ class Counts:
         `discounted` weighs step t by `discount^t`, which makes the data follow the discounted
         occupancy that the paper assumes. An episode ends after its first step in state `absorbing`.
         """
+        policy = check_policy("policy", policy, cmdp.num_states, cmdp.num_actions)
         transitions = np.zeros_like(cmdp.transition)
         steps = 0
         cumulative_policy = np.cumsum(policy, axis=1)
@@ -169,38 +174,28 @@ class Counts:
             num_actions: A; the largest index + 1 unless given.
 
         """
-        first = np.atleast_1d(np.asarray(states))
-        n = len(first)
+        s, a = as_indices("states", states), as_indices("actions", actions)
+        follow, r = as_indices("next_states", next_states), as_array("rewards", rewards, (None,))
+        c = raw_array("costs", costs)
+        c = as_array("costs", c[:, None] if c.ndim == 1 else c, (None, None))
+        n = len(s)
         if n == 0:
             raise InputError("the dataset is empty: at least one transition is needed.")
-        for name, value in (("actions", actions), ("next_states", next_states), ("rewards", rewards)):
-            if np.asarray(value).shape[:1] != (n,):
-                raise InputError(f"{name} has shape {np.asarray(value).shape}, but states has {n} rows.")
-        big = 2**31
-        s, follow = (
-            as_indices("states", states, big, "states"),
-            as_indices("next_states", next_states, big, "states"),
-        )
-        a = as_indices("actions", actions, big, "actions")
+        end = np.zeros(n, dtype=bool) if terminals is None else raw_array("terminals", terminals).astype(bool)
+        columns = {"actions": a, "next_states": follow, "rewards": r, "costs": c, "terminals": end}
+        for name, column in columns.items():
+            if column.shape[:1] != (n,):
+                raise InputError(f"{name} has shape {column.shape}, but states has {n} rows.")
+        # nothing follows a true end: whatever stands there is not a state
+        follow = np.where(end, 0, follow)
+        check_indices("states", s, num_states, "states")
+        check_indices("next_states", follow, num_states, "states")
+        check_indices("actions", a, num_actions, "actions")
         S = num_states or int(max(s.max(), follow.max())) + 1
         A = num_actions or int(a.max()) + 1
-        as_indices("states", s, S, "states")
-        as_indices("next_states", follow, S, "states")
-        as_indices("actions", a, A, "actions")
-        r = as_array("rewards", rewards, (n,))
-        c = np.asarray(costs)
-        c = as_array("costs", c[:, None] if c.ndim == 1 else c, (n, None))
         check_range("costs", c, 0.0, hint=" (shift the cost, or negate it if it is a reward)")
-        limit = as_array("limits", np.atleast_1d(np.asarray(limits)), (c.shape[1],))
+        limit = as_array("limits", np.atleast_1d(raw_array("limits", limits)), (c.shape[1],))
         check_range("limits", limit, 0.0)
-        begin = np.asarray(start)
-        if begin.ndim == 0:
-            if not 0 <= int(begin) < S:
-                raise InputError(f"start is state {int(begin)}, but there are {S} states (0 to {S - 1}).")
-            begin = np.eye(S)[int(begin)]
-        end = np.zeros(n, dtype=bool) if terminals is None else np.asarray(terminals).astype(bool)
-        if end.shape != (n,):
-            raise InputError(f"terminals has shape {end.shape}, but states has {n} rows.")
         transitions, ends = np.zeros((S, A, S)), np.zeros((S, A))
         np.add.at(transitions, (s[~end], a[~end], follow[~end]), 1.0)
         np.add.at(ends, (s[end], a[end]), 1.0)
@@ -216,7 +211,7 @@ class Counts:
             cost / seen,
             limit,
             check_discount(discount),
-            check_distribution("start", as_array("start", begin, (S,))),
+            check_start(start, S),
             n,
         )
 
@@ -304,10 +299,12 @@ class Counts:
 
         It has two more states than the data: S, where episodes end at no cost, and S + 1, the unknown.
         What follows a pair without data is a choice: `pessimistic` leads to the unknown, where each
-        step costs the most and earns the least; `optimistic` costs nothing there and earns nothing;
+        step costs the most and earns the least; `optimistic` costs nothing there and earns the least;
         `uniform` jumps to a state drawn uniformly (as the authors' COptiDICE does). Policies of the
         model have S + 2 rows: the first S are the policy for the data's states.
         """
+        if unseen not in get_args(Unseen):
+            raise InputError(f"unseen is {unseen!r}; choose one of {', '.join(get_args(Unseen))}.")
         S, A, I = self.num_states, self.num_actions, self.num_costs  # noqa: E741
         end, unknown = S, S + 1
         P = np.zeros((S + 2, A, S + 2))
@@ -319,11 +316,13 @@ class Counts:
         else:
             P[:S][~self.seen, unknown] = 1.0
         low = min(0.0, float(self.reward[self.seen].min()))
-        high = self.cost_scale if unseen == "pessimistic" else 0.0
+        # the worst of each cost by itself, the upper end of its box of values
+        worst = [self.value_box(cost)[1] / self.horizon for cost in self.costs]
+        high = np.array(worst if unseen == "pessimistic" else [0.0] * I)[:, None]
         R, C = np.zeros((S + 2, A)), np.zeros((I, S + 2, A))
         R[:S] = np.where(self.seen, self.reward, low)
         R[unknown] = low
-        C[:, :S] = np.where(self.seen, self.costs, high)
+        C[:, :S] = np.where(self.seen, self.costs, high[:, :, None])
         C[:, unknown] = high
         start = np.concatenate([self.start, [0.0, 0.0]])
         return CMDP(P, R, C, self.limits if limits is None else limits, self.discount, start)

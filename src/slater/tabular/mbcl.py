@@ -126,6 +126,8 @@ class MBCL:
 
     def run(self, data: Counts) -> Result:
         """Play the game on the data."""
+        if self.unseen not in ("pessimistic", "zero"):
+            raise InputError(f"unseen is {self.unseen!r}; choose pessimistic or zero.")
         notes: tuple[str, ...]
         if self.released:
             limits, bound, step, notes = data.limits / data.horizon, 1.0, 5.0, ("released settings",)
@@ -136,6 +138,8 @@ class MBCL:
             bound = automatic if self.bound is None else self.bound
             step = self.step
             fitted = FittedQ(data, self.values, pessimistic=self.unseen == "pessimistic")
+        if data.num_costs and not bound > 0:
+            raise InputError(f"the bound B is {bound:g}, but it must be a positive number.")
         if self.rounds < 1:
             raise InputError(f"rounds is {self.rounds}, but at least one is needed.")
         dual = ExponentiatedGradient(bound, step)

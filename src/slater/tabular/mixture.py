@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slater.errors import InputError
-from slater.tabular._check import Float, Int
+from slater.tabular._check import Float, Int, as_array, check_distribution
 from slater.tabular.cmdp import CMDP, normalise_policy
 
 __all__ = ["Mixture", "TabularActor"]
@@ -50,6 +50,7 @@ class Mixture:
                 f"a mixture needs members of shape (K, S, A) and K weights; "
                 f"got {self.members.shape} and {self.weights.shape}."
             )
+        check_distribution("weights", as_array("weights", self.weights, (len(self.members),)))
 
     @classmethod
     def single(cls, policy: Float) -> Mixture:

@@ -136,7 +136,14 @@ def _tightening(
     if epsilon is not None:
         if epsilon > 0.5:
             raise InputError(f"epsilon is {epsilon:g}, but Theorem 3 needs a value in (0, 1/2].")
+        if np.any(margin * epsilon > data.limits):
+            raise InputError(
+                f"phi * epsilon = {margin * epsilon:.4g} would take the limit {data.limits.min():g} below "
+                "zero; give a smaller epsilon or phi."
+            )
         return epsilon, np.full(data.num_costs, margin * epsilon)
+    if data.num_costs == 0:
+        return DEFAULT_EPSILON, np.zeros(0)
     policy = data.model("pessimistic").solve().policy[: data.num_states]
     error = np.array([standard_error(data, Mixture.single(policy), cost) for cost in data.costs])
     wanted = norm.isf(delta / data.num_costs) * error
