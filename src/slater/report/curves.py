@@ -125,7 +125,7 @@ def draw_rates(stem: Path, summary: Sequence[Row], slopes: dict[str, float]) -> 
             label=f"reward / optimum, {label}",
         )
     right.set(xscale="log", xlabel="transitions in the dataset", ylim=(0, 1.1))
-    right.legend(fontsize=8, frameon=False, loc="lower right")
+    right.legend(fontsize=8, frameon=False, loc="center right", bbox_to_anchor=(1.0, 0.72))
     right.grid(alpha=0.25)
     figure.tight_layout()
     _save(figure, stem)
