@@ -118,8 +118,10 @@ def run(
     rows = run_cells(cell, cells, out, workers=workers)
     summary = summarise(rows, by=("algo", "n"), values=("reward", "cost"))
     write_csv(out / "figure1.csv", summary)
-    fixed = [Curve(name, LABELS[name]) for name in names if "grid" not in name]
-    oracle = [Curve(name, LABELS[name]) for name in names if "grid" in name]
+    variants = ("mbcl-released", "pdca-paper-grid")
+    curves = {name: Curve(name, LABELS[name], name.split("-")[0], name in variants) for name in names}
+    fixed = [curve for name, curve in curves.items() if "grid" not in name]
+    oracle = [curve for name, curve in curves.items() if "grid" in name]
     groups = [("fixed settings", fixed)] + ([("chosen by the true value (oracle)", oracle)] if oracle else [])
     draw_against_size(out / "figure1", summary, groups, title=f"Tabular CMDP ({cmdp}), {count} repeats")
     settings = {"cmdp": cmdp, "sizes": list(sizes), "repeats": count, "algorithms": names, "quick": quick}

@@ -177,7 +177,7 @@ def run(out: Path, *, quick: bool, repeats: int | None = None, workers: int | No
     for row in summary:
         row["curve"] = f"{row['family']} {row['algo']}"
     groups = [
-        (f"{family} problems", [Curve(f"{family} {name}", label) for name, label in LABELS.items()])
+        (f"{family} problems", [Curve(f"{family} {name}", label, name) for name, label in LABELS.items()])
         for family in ("random", "hard")
     ]
     drawn = [row | {"algo": row["curve"]} for row in summary]

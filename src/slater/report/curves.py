@@ -23,12 +23,24 @@ PALETTE = ("#1b4f72", "#d68910", "#117a65", "#7d3c98", "#909497")
 MARKERS = ("o", "s", "^", "D", "v")
 
 
+#: an algorithm has one colour and marker in every figure
+STYLE = {
+    name: {"color": color, "marker": marker}
+    for name, color, marker in zip(("pdca", "mbcl", "coptidice", "plugin"), PALETTE, MARKERS, strict=False)
+}
+
+
 @dataclass(frozen=True)
 class Curve:
-    """One algorithm of a figure: its name in the rows and its label in the legend."""
+    """One curve of a figure: its name in the rows, its label in the legend, and the algorithm it shows.
+
+    A `variant` is drawn dotted beside the algorithm's own curve.
+    """
 
     name: str
     label: str
+    algorithm: str
+    variant: bool = False
 
 
 def summarise(rows: Sequence[Row], *, by: tuple[str, ...], values: tuple[str, ...]) -> list[Row]:
@@ -66,14 +78,15 @@ def draw_against_size(
     for column, (name, curves) in enumerate(groups):
         for row, value in enumerate((REWARD, COST)):
             axis = axes[row][column]
-            for index, curve in enumerate(curves):
+            for curve in curves:
                 points = [line for line in summary if line["algo"] == curve.name]
                 x = np.array([line["n"] for line in points])
                 mean = np.array([line[f"{value}_mean"] for line in points])
                 error = np.array([line[f"{value}_se"] for line in points])
-                color, marker = PALETTE[index % len(PALETTE)], MARKERS[index % len(MARKERS)]
-                axis.plot(x, mean, color=color, marker=marker, markersize=4, label=curve.label)
-                axis.fill_between(x, mean - error, mean + error, color=color, alpha=0.15, linewidth=0)
+                style = STYLE[curve.algorithm] | {"linestyle": ":" if curve.variant else "-", "markersize": 4}
+                axis.errorbar(x, mean, error if len(x) == 1 else None, label=curve.label, **style)
+                low, high = mean - error, mean + error
+                axis.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
             what = "optimum" if value == REWARD else "limit"
             axis.axhline(1.0, color=LIMIT, linestyle="--", linewidth=1, label=what)
             axis.set_xscale("log")
@@ -82,11 +95,12 @@ def draw_against_size(
             if value == COST:
                 axis.set_xlabel("transitions in the dataset")
         axes[0][column].set_title(name, fontsize=10)
-        axes[0][column].legend(fontsize=8, frameon=False, loc="best")
+        axes[0][column].legend(fontsize=8, framealpha=0.85, edgecolor="none", loc="upper right")
     for axis in axes[1]:
         # one hopeless curve must not flatten the others
-        top = np.quantile([line["cost_mean"] for line in summary], 0.97) * 1.1
-        axis.set_ylim(0, max(1.5, min(float(top), 4.0)))
+        means = [line["cost_mean"] for line in summary]
+        bottom, top = float(min(means)) - 0.15, float(np.quantile(means, 0.97)) * 1.1
+        axis.set_ylim(max(0.0, min(bottom, 0.8)), max(1.5, min(top, 4.0)))
     figure.suptitle(title)
     figure.tight_layout()
     _save(figure, stem)
