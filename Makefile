@@ -12,7 +12,8 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Slater needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,bullet,rwrl]'
+	$(BIN)/python -m pip install --quiet --no-deps 'bullet-safety-gym==1.4.0' 'dsrl==0.1.0' tqdm
 	@touch $(STAMP)
 
 install: $(STAMP)            ## create .venv with everything the other targets need
@@ -32,6 +33,10 @@ lint: $(STAMP)               ## linter, formatter and type checker
 
 bench: $(STAMP)              ## speed, as ratios inside one run; written to benchmarks/results
 	$(BIN)/python -m benchmarks.tabular
+	$(BIN)/python -m benchmarks.rollout
+	$(BIN)/python -m benchmarks.data_memory --gigabytes 1 --allowed-gigabytes 0.6
+	$(BIN)/python -m pip install --quiet 'torch>=2.6'
+	$(BIN)/python -m benchmarks.deep
 
 docs: $(STAMP)               ## figures and tables of docs/, from the commands they name
 	$(BIN)/slater reproduce figure1 --quick --out docs/figures/figure1-quick

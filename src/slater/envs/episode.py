@@ -1,0 +1,146 @@
+"""One episode of one policy, from one seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.errors import InputError
+from slater.policy import Policy
+
+if TYPE_CHECKING:
+    from slater.envs.constrained import ConstrainedEnv
+
+__all__ = ["Episode", "RunSettings", "Transitions", "run_episode"]
+
+#: An episode longer than this is taken for one that never ends.
+STEP_CAP = 100_000
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What an episode depends on besides the policy, the environment and its own index."""
+
+    seed: int
+    deterministic: bool
+    #: gamma of the discounted sums, in [0, 1]
+    discount: float
+    #: whether to keep every step
+    record: bool = False
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """Every step of one episode, T of them, as datasets hold them.
+
+    observations: (T+1, obs_dim) float32, the last one after the last step
+    actions: (T, action_dim) float32 as the simulator took them, or (T,) int32 if discrete
+    rewards: (T,) float32; cost: (T,) the scalar cost, costs: (T, I) the named ones, float32
+    """
+
+    observations: NDArray[np.float32]
+    actions: NDArray[Any]
+    rewards: NDArray[np.float32]
+    cost: NDArray[np.float32]
+    costs: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Sums over one episode. `cost` is the task's scalar cost; `costs` has shape `(I,)`.
+
+    `transitions` is there if the run was asked to record.
+    """
+
+    index: int
+    total_return: float
+    discounted_return: float
+    cost: float
+    discounted_cost: float
+    costs: NDArray[np.float64]
+    discounted_costs: NDArray[np.float64]
+    length: int
+    terminated: bool
+    transitions: Transitions | None = None
+
+
+def _call_policy(what: str, index: int, step: int, function: Any, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise InputError(
+            f"the policy's {what} raised {type(error).__name__} at step {step} of episode {index}: {said}"
+        ) from error
+
+
+class _Step(NamedTuple):
+    observation: NDArray[Any]
+    action: Any = None
+    reward: float = 0.0
+    cost: float = 0.0
+    costs: NDArray[np.float64] | None = None
+
+
+def _joined(steps: list[_Step]) -> Transitions:
+    taken = steps[1:]
+    actions = np.array([step.action for step in taken])
+    return Transitions(
+        observations=np.array([step.observation for step in steps], dtype=np.float32),
+        actions=actions.astype(np.int32 if actions.ndim == 1 else np.float32),
+        rewards=np.array([step.reward for step in taken], dtype=np.float32),
+        cost=np.array([step.cost for step in taken], dtype=np.float32),
+        costs=np.array([step.costs for step in taken], dtype=np.float32),
+    )
+
+
+def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSettings) -> Episode:
+    """Run episode number `index`; it depends on `settings.seed` and `index`, not on other episodes."""
+    environment_seed, policy_seed = np.random.SeedSequence(settings.seed, spawn_key=(index,)).spawn(2)
+    rng = np.random.default_rng(policy_seed)
+    observation, _ = env.reset(seed=int(environment_seed.generate_state(1)[0]))
+    actor = _call_policy("begin", index, 0, policy.begin, rng=rng, deterministic=settings.deterministic)
+    total = discounted = cost = discounted_cost = 0.0
+    costs = np.zeros(len(env.cost_names))
+    discounted_costs = np.zeros(len(env.cost_names))
+    weight = 1.0
+    steps = [_Step(observation)] if settings.record else []
+    for step in range(STEP_CAP):
+        action = _call_policy("act", index, step, actor.act, observation)
+        try:
+            action = env.take(action)
+            observation, reward, terminated, truncated, info = env.step(action)
+        except InputError as error:
+            raise InputError(f"at step {step} of episode {index}, {error}") from error
+        if not np.isfinite(reward):
+            raise InputError(f"{env.env_id} gave the reward {reward} at step {step} of episode {index}.")
+        step_costs = np.fromiter(info["costs"].values(), dtype=np.float64, count=len(env.cost_names))
+        total += reward
+        discounted += weight * reward
+        cost += info["cost"]
+        discounted_cost += weight * info["cost"]
+        costs += step_costs
+        discounted_costs += weight * step_costs
+        weight *= settings.discount
+        if settings.record:
+            steps.append(_Step(observation, action, reward, info["cost"], step_costs))
+        _call_policy("observe", index, step, actor.observe, reward, step_costs)
+        if terminated or truncated:
+            return Episode(
+                index=index,
+                total_return=total,
+                discounted_return=discounted,
+                cost=cost,
+                discounted_cost=discounted_cost,
+                costs=costs,
+                discounted_costs=discounted_costs,
+                length=step + 1,
+                terminated=terminated,
+                transitions=_joined(steps) if settings.record else None,
+            )
+    raise InputError(
+        f"episode {index} of {env.env_id} did not end in {STEP_CAP} steps; give max_episode_steps."
+    )

@@ -1,0 +1,90 @@
+"""`make`: from an id to an environment."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from slater.envs.install import GYMNASIUM
+from slater.errors import InputError
+
+if TYPE_CHECKING:
+    from slater.envs.constrained import ConstrainedEnv
+
+__all__ = ["IDS", "make", "split_id"]
+
+_BULLET_TASKS = tuple(
+    f"{agent}{task}" for agent in ("Ball", "Car", "Drone", "Ant") for task in ("Run", "Circle")
+)
+_RWRL_DOMAINS = ("cartpole", "walker", "quadruped", "humanoid")
+
+#: The environments with a name of ours; any Gymnasium id and any `module:callable` work too.
+IDS: tuple[str, ...] = (
+    *(f"bullet/{task}" for task in _BULLET_TASKS),
+    *(f"rwrl/{domain}" for domain in _RWRL_DOMAINS),
+)
+
+
+def split_id(env_id: str) -> tuple[str, dict[str, Any]]:
+    """`"rwrl/walker?safety_coeff=0.5"` as `("rwrl/walker", {"safety_coeff": 0.5})`.
+
+    Values are read as JSON where they are JSON, else as text.
+    """
+    name, _, query = env_id.partition("?")
+    options: dict[str, Any] = {}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        try:
+            options[key] = json.loads(text)
+        except json.JSONDecodeError:
+            options[key] = text
+    return name, options
+
+
+def make(env_id: str, **options: Any) -> ConstrainedEnv:
+    """A Gymnasium environment with named costs.
+
+    - `"bullet/BallRun"` and the other Bullet tasks; option `costs=("speed", "boundary")` for Run tasks.
+    - `"rwrl/cartpole"`, `walker`, `quadruped`, `humanoid`; options `safety_coeff` in [0, 1] and `costs`.
+    - `"module:callable"` or a Gymnasium id; options `costs`, `max_episode_steps`, and the environment's own.
+
+    Options may also stand in the id: `"rwrl/walker?safety_coeff=0.5&costs=joint_velocity"`.
+    """
+    if importlib.util.find_spec("gymnasium") is None:
+        raise InputError(f"gymnasium is not installed; run: {GYMNASIUM}")
+    from slater.envs.constrained import ConstrainedEnv, chosen_costs
+
+    name, options_in_id = split_id(env_id)
+    options = {**options_in_id, **options}
+    costs = options.pop("costs", None)
+    family, _, task = name.partition("/")
+    env: Any
+    if name in IDS:
+        source = _own_class(family)
+        unknown = sorted(set(options) - set(inspect.signature(source).parameters))
+        if unknown:
+            raise InputError(f"{name} has no option {unknown[0]!r}.")
+        env = source(task, **options)
+        names = chosen_costs(name, env.default_costs if costs is None else costs, env.available_costs)
+    elif family in ("bullet", "rwrl"):
+        known = _BULLET_TASKS if family == "bullet" else _RWRL_DOMAINS
+        raise InputError(
+            f"there is no environment {name!r}; after {family}/ comes one of {', '.join(known)}."
+        )
+    else:
+        from slater.envs import foreign
+
+        env, names = foreign.load(name, costs=costs, **options)
+    return ConstrainedEnv(env, env_id, names)
+
+
+def _own_class(family: str) -> Any:
+    if family == "bullet":
+        from slater.envs.bullet import BulletEnv
+
+        return BulletEnv
+    from slater.envs.rwrl import RWRLEnv
+
+    return RWRLEnv

@@ -1,0 +1,186 @@
+"""Processes that run episodes: spawned, one thread each, one environment each, busy until none are left."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from types import TracebackType
+from typing import Any
+
+from slater.envs.episode import Episode, RunSettings, run_episode
+from slater.envs.making import make
+from slater.errors import InputError
+from slater.policy import Policy
+
+__all__ = ["Job", "Workers", "one_thread"]
+
+Job = tuple[Policy, str, dict[str, Any], RunSettings]
+
+#: Read by numerical libraries when they are loaded: two workers on two cores want one thread each.
+_ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+    "NPROC": "1",  # read by JAX's CPU runtime
+}
+_environment_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """The settings above in the environment that a new process inherits."""
+    with _environment_lock:
+        before = {name: os.environ.get(name) for name in _ONE_THREAD}
+        os.environ.update(_ONE_THREAD)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+def _answers(channel: Connection) -> Iterator[tuple[str, Any]]:
+    """What a worker replies to each message: `("done", episode or None)`, until it is told to stop."""
+    policy: Policy
+    settings: RunSettings
+    env: Any = None
+    made_from: Any = None
+    while (message := channel.recv()) is not None:
+        if isinstance(message, bytes):
+            try:
+                policy, env_id, options, settings = pickle.loads(message)
+            except Exception as error:
+                raise InputError(
+                    f"the policy cannot be read in a worker process ({type(error).__name__}: {error}); "
+                    "define it in a module that can be imported, or use one worker."
+                ) from error
+            if (env_id, options) != made_from:
+                if env is not None:
+                    env.close()
+                env, made_from = make(env_id, **options), (env_id, options)
+            yield "done", None
+        else:
+            yield "done", run_episode(policy, env, message, settings)
+
+
+def _serve(channel: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    try:
+        for answer in _answers(channel):
+            channel.send(answer)
+    except InputError as error:
+        channel.send(("input error", str(error)))
+    except EOFError:
+        pass  # the parent is gone
+    except Exception:
+        channel.send(("failure", traceback.format_exc()))
+
+
+class Workers:
+    """A set of worker processes, kept between rollouts; use it in a `with` statement.
+
+    They start at the first rollout (about a second), and end with the block.
+    """
+
+    def __init__(self, count: int) -> None:
+        if count < 1:
+            raise InputError(f"the number of workers is {count}; it must be at least 1.")
+        self.count = count
+        self._processes: dict[Connection, SpawnProcess] = {}
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes, at once."""
+        for channel, process in self._processes.items():
+            process.terminate()
+            process.join()
+            channel.close()
+        self._processes.clear()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        with one_thread():
+            while len(self._processes) < self.count:
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve, args=(theirs,), daemon=True)
+                process.start()
+                theirs.close()
+                self._processes[ours] = process
+
+    def _receive(self, channel: Connection) -> Episode | None:
+        try:
+            kind, value = channel.recv()
+        except (EOFError, ConnectionResetError):
+            process = self._processes[channel]
+            process.join()
+            raise InputError(
+                f"a worker process ended with exit code {process.exitcode}; a program that starts workers "
+                "must be a file whose main part stands under `if __name__ == '__main__':`."
+            ) from None
+        if kind == "input error":
+            raise InputError(value)
+        if kind == "failure":
+            raise RuntimeError(f"a worker process failed:\n{value}")
+        episode: Episode | None = value
+        return episode
+
+    def prepare(self, job: Job) -> None:
+        """Start the processes and give each its policy and environment."""
+        try:
+            payload = pickle.dumps(job)
+        except Exception as error:
+            raise InputError(
+                f"the policy cannot be sent to worker processes ({type(error).__name__}: {error}); make it "
+                "picklable, or use one worker."
+            ) from error
+        try:
+            self._start()
+            for channel in self._processes:
+                channel.send(payload)
+            for channel in self._processes:
+                self._receive(channel)
+        except BaseException:
+            self.close()
+            raise
+
+    def episodes(self, indices: Sequence[int]) -> Iterator[Episode]:
+        """Run these episodes of the prepared job; they come in the order in which they end."""
+        waiting = list(reversed(indices))
+        try:
+            busy = []
+            for channel in self._processes:
+                if waiting:
+                    channel.send(waiting.pop())
+                    busy.append(channel)
+            while busy:
+                ready = wait(busy)
+                for channel in [channel for channel in busy if channel in ready]:
+                    episode = self._receive(channel)
+                    assert episode is not None
+                    if waiting:
+                        channel.send(waiting.pop())
+                    else:
+                        busy.remove(channel)
+                    yield episode
+        except BaseException:
+            self.close()
+            raise
