@@ -1,0 +1,124 @@
+"""`slater evaluate`: run what a run has learned in an environment, and compare with its limits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress
+
+from slater.errors import InputError
+from slater.policy import load
+
+__all__ = ["run"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Run a trained policy in an environment."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """folder of a run, or a .safetensors policy file"""
+    env: str | None = None
+    """environment, for example bullet/BallCircle; by default the run's own"""
+    episodes: int = 20
+    """episodes to run"""
+    seed: int = 0
+    """seed of the rollouts"""
+    mixture: bool = False
+    """evaluate the mixture, one member drawn per episode (the default where there is one)"""
+    last: bool = False
+    """evaluate the last policy instead of the mixture"""
+    deterministic: bool = False
+    """act with the most likely action instead of a drawn one"""
+    workers: int = 1
+    """processes that run episodes side by side"""
+    json: bool = False
+    """print JSON with every episode instead of a table"""
+
+
+def run(args: list[str]) -> int:
+    """Entry point of `slater evaluate`."""
+    options = tyro.cli(Options, args=args, prog="slater evaluate", description=Options.__doc__)
+    if options.mixture and options.last:
+        raise InputError("choose one of --mixture and --last.")
+    record = _record(options.run)
+    env = options.env or record.get("run", {}).get("env")
+    if env is None:
+        raise InputError("give the environment with --env, for example --env bullet/BallCircle.")
+    path = _policy_file(options)
+    policy = load(path)
+    from slater.envs import rollout
+
+    limits = [limit for limit in record.get("problem", {}).get("limits", []) if limit["episode"] is not None]
+    gamma = record.get("problem", {}).get("gamma", 0.99)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("episodes", total=options.episodes)
+        result = rollout(
+            policy, env, episodes=options.episodes, seed=options.seed, workers=options.workers,
+            deterministic=options.deterministic, discount=gamma,
+            progress=lambda episode: progress.advance(task),
+        )  # fmt: skip
+    # the DSRL scores are about the scalar cost, so they need a single limit
+    limit = limits[0]["episode"] if len(limits) == 1 else None
+    verdicts = _verdicts(result, limits)
+    if options.json:
+        print(json.dumps({"policy": str(path), "limits": verdicts, **result.as_dict(limit)}, indent=1))
+        return 0
+    print(f"{path}\n{result.describe(limit)}")
+    for verdict in verdicts:
+        word = "within" if verdict["within"] else "ABOVE"
+        print(f"{verdict['cost']}: {verdict['mean']:.2f} per episode, {word} the limit {verdict['limit']:g}")
+    return 0
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """What is known about the run that the policy belongs to; nothing for a lone policy file."""
+    file = path / "run.json" if path.is_dir() else path.parent / "run.json"
+    if not file.is_file():
+        return {}
+    try:
+        record: dict[str, Any] = json.loads(file.read_text())
+        return record
+    except ValueError as error:
+        raise InputError(f"{file} is not readable as a run ({error}).") from error
+
+
+def _policy_file(options: Options) -> Path:
+    if not options.run.is_dir():
+        return options.run
+    mixture, last = options.run / "mixture.safetensors", options.run / "policy.safetensors"
+    path = last if options.last else mixture
+    if not path.is_file():
+        raise InputError(
+            f"{options.run} has no {path.name}: the run is not finished; continue it with "
+            f"slater train --resume {options.run}"
+        )
+    return path
+
+
+def _verdicts(result: Any, limits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each limit beside the mean cost per episode; a lone cost of another name is the scalar one."""
+    verdicts = []
+    for limit in limits:
+        if limit["cost"] in result.cost_names:
+            mean = float(result.costs[:, result.cost_names.index(limit["cost"])].mean())
+        elif len(limits) == 1:
+            mean = float(result.cost.mean())
+        else:
+            raise InputError(
+                f"the environment has no cost {limit['cost']!r}; it has {', '.join(result.cost_names)}."
+            )
+        verdicts.append(
+            {
+                "cost": limit["cost"],
+                "limit": limit["episode"],
+                "mean": mean,
+                "within": mean <= limit["episode"],
+            }
+        )
+    return verdicts

@@ -1,0 +1,65 @@
+"""A run on the terminal: its limits in all units, then one live line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from slater.deep import Run, Watcher
+from slater.deep.problem import Problem
+from slater.limits import limit_table
+
+__all__ = ["Terminal", "figures"]
+
+
+def figures(row: Mapping[str, Any]) -> str:
+    """What to watch, in one line: multipliers, OPE cost, losses of the policy and critics, rollouts."""
+    shown = ("lambda/", "ope/", "eval/", "loss/f", "loss/pi")
+    return "  ".join(f"{name} {value:.3g}" for name, value in row.items() if name.startswith(shown))
+
+
+class Terminal(Watcher):
+    """Shows a run on the terminal: its limits in all units, then one live line."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.progress = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[figures]}"),
+            console=self.console,
+        )  # fmt: skip
+        self.task: Any = None
+
+    def started(self, run: Run, problem: Problem, step: int) -> None:
+        """Print the limits in all units; start the line."""
+        self.console.print(limit_table(problem.limits, problem.units), highlight=False)
+        if step:
+            self.console.print(f"resumed at step {step}")
+        total = run.make().config.steps
+        self.progress.start()
+        self.task = self.progress.add_task(run.algorithm, total=total, completed=step, rate="", figures="")
+
+    def progressed(self, row: Mapping[str, Any]) -> None:
+        """Move the line."""
+        rate = f"{row['steps_per_second']:.1f}/s"
+        self.progress.update(
+            self.task, completed=row["step"], rate=rate, figures=figures(row), description=row["phase"]
+        )
+
+    def selecting(self, what: str, done: int, total: int) -> None:
+        """Show the estimates after training on the same line."""
+        self.progress.update(
+            self.task, description="choosing", completed=done, total=total, rate="", figures=what
+        )
+
+    def finished(self, result: Mapping[str, Any]) -> None:
+        """End the line; print what came out."""
+        self.progress.stop()
+        weights = [member for member in result["members"] if member["weight"] > 0]
+        self.console.print(f"mixture of {len(weights)} policies, of steps {[m['step'] for m in weights]}")
+        if "mixture_estimates" in result:
+            text = ", ".join(f"{name} {value:.3g}" for name, value in result["mixture_estimates"].items())
+            self.console.print(f"estimated discounted sums of the mixture: {text}")

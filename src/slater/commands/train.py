@@ -1,0 +1,264 @@
+"""`slater train`: a file of logged experience goes in, a policy that respects its limits comes out."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from slater.commands.runs import run_row, run_table
+from slater.errors import InputError
+
+__all__ = ["run"]
+
+DIVERGED = 3
+Repeated = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Train a policy from logged data under cost limits."""
+
+    algorithm: Annotated[str, tyro.conf.Positional] = "pdca"
+    """algorithm, for example pdca"""
+    data: Annotated[str | None, tyro.conf.Positional] = None
+    """dataset: a file or store that `slater data info` can read, or the name of a published task"""
+    limit: Repeated = ()
+    """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
+    out: Path | None = None
+    """folder of the run, or of all runs of a sweep"""
+    resume: Path | None = None
+    """continue the run in this folder from its last checkpoint"""
+    steps: int | None = None
+    """gradient iterations"""
+    seed: int = 0
+    """seed of the run, or of the first of `--seeds` runs"""
+    seeds: int | None = None
+    """number of runs, with seeds seed, seed+1, ..."""
+    sweep: Repeated = ()
+    """NAME=V1,V2,...: one run per value; any setting, or limit; repeated for a grid"""
+    set: Repeated = ()
+    """NAME=VALUE: any setting of the algorithm (`slater train ALGORITHM --settings` lists them)"""
+    settings: bool = False
+    """list the algorithm's settings with their defaults, and its presets"""
+    preset: str | None = None
+    """named settings, for example paper"""
+    env: str | None = None
+    """environment for rollouts while training, for example bullet/BallCircle"""
+    eval_every: int | None = None
+    """iterations between rollouts (with --env; 2500 by default)"""
+    eval_episodes: int = 10
+    """episodes per rollout"""
+    log_every: int = 100
+    """iterations between rows of metrics"""
+    checkpoint_every: int = 1000
+    """iterations between checkpoints"""
+    processes: int | None = None
+    """runs at the same time in a sweep (default: one per core)"""
+    all_threads: bool = False
+    """use every core for this one run: faster alone; its bits may then differ from those in a sweep"""
+    worker: bool = False
+    """show nothing: the run is part of a sweep"""
+
+
+def run(args: list[str]) -> int:
+    """Entry point of `slater train`."""
+    options = tyro.cli(Options, args=args, prog="slater train", description=Options.__doc__)
+    if options.settings:
+        return _print_settings(options.algorithm)
+    if options.resume is not None:
+        return _guarded(lambda: _resume(options))
+    if options.out is None:
+        raise InputError("give the folder of the run with --out, for example --out runs/first.")
+    if options.data is None:
+        raise InputError(
+            "give a dataset after the algorithm, for example: slater train pdca data.hdf5 --limit 20."
+        )
+    if options.seeds is not None or options.sweep:
+        return _sweep(options)
+    return _guarded(lambda: _train(options))
+
+
+def _guarded(work: Any) -> int:
+    """Say in one sentence that a run was interrupted or diverged."""
+    from slater.deep import DivergedError
+
+    try:
+        work()
+    except DivergedError as error:
+        print(f"slater: the run diverged: {error}", file=sys.stderr)
+        return DIVERGED
+    except KeyboardInterrupt as stop:
+        if not stop.args:
+            raise
+        print(f"\nslater: {stop.args[0]}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _pairs(groups: tuple[tuple[str, ...], ...], option: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in (text for group in groups for text in group):
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise InputError(f"{option} {text!r} is not NAME=VALUE.")
+        pairs[name.strip().replace("-", "_")] = value.strip()
+    return pairs
+
+
+def _load(name: str) -> Any:
+    from slater.data import load
+    from slater.data.download import locate
+
+    return load(locate(name))
+
+
+def _one_thread() -> None:
+    """The same thread in a lone run as in a sweep, hence the same bits; XLA reads this at its first use."""
+    from slater.deep.sweep import one_thread
+
+    os.environ |= one_thread(os.environ)
+
+
+def _train(options: Options) -> None:
+    if not options.all_threads:
+        _one_thread()
+    from slater.commands.terminal import Terminal
+    from slater.deep import train
+
+    assert options.data is not None
+    assert options.out is not None
+    settings: dict[str, Any] = _pairs(options.set, "--set")
+    if options.steps is not None:
+        settings["steps"] = options.steps
+    watcher = None if options.worker else Terminal()
+    train(
+        options.algorithm, _load(options.data), [text for group in options.limit for text in group],
+        options.out,
+        seed=options.seed, preset=options.preset, watcher=watcher,
+        options={
+            "data": str(options.data), "env": options.env, "eval_episodes": options.eval_episodes,
+            "eval_every": options.eval_every or (2500 if options.env else None),
+            "log_every": options.log_every, "checkpoint_every": options.checkpoint_every,
+        },
+        **settings,
+    )  # fmt: skip
+
+
+def _resume(options: Options) -> None:
+    if not options.all_threads:
+        _one_thread()
+    from slater.commands.terminal import Terminal
+    from slater.deep import read_run, resume
+
+    assert options.resume is not None
+    data = options.data or read_run(options.resume).data
+    resume(options.resume, _load(data), None if options.worker else Terminal())
+
+
+def _sweep(options: Options) -> int:
+    from slater.deep.sweep import Job, grid, run_jobs
+
+    assert options.out is not None
+    assert options.data is not None
+    texts = [text for group in options.sweep for text in group]
+    points = list(grid(texts, range(options.seed, options.seed + (options.seeds or 1))))
+    jobs = []
+    for point in points:
+        folder = options.out / "-".join(f"{name}={value.replace('/', ':')}" for name, value in point.items())
+        jobs.append(Job(folder, tuple(_worker_arguments(options, point, folder))))
+    processes = options.processes or os.cpu_count() or 1
+    console = Console(stderr=True)
+    console.print(f"{len(jobs)} runs, {min(processes, len(jobs))} at a time, in {options.out}")
+    with Live(console=console, refresh_per_second=2) as live:
+
+        def watch(rows: Mapping[Path, Mapping[str, Any]]) -> None:
+            live.update(_sweep_table(rows))
+
+        failures = run_jobs(jobs, processes, watch)
+    print(run_table([run_row(job.folder) for job in jobs]))
+    for folder, words in failures.items():
+        print(f"slater: {folder.name} failed: {words}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _worker_arguments(options: Options, point: Mapping[str, str], folder: Path) -> list[str]:
+    if (folder / "run.json").exists():
+        return ["--resume", str(folder)]
+    assert options.data is not None
+    limits = [text for group in options.limit for text in group]
+    settings = _pairs(options.set, "--set")
+    seed = point["seed"]
+    for name, value in point.items():
+        if name == "limit":
+            limits = [value]
+        elif name != "seed":
+            settings[name.replace("-", "_")] = value
+    if options.steps is not None:
+        settings.setdefault("steps", str(options.steps))
+    arguments = [options.algorithm, options.data, "--out", str(folder), "--seed", seed]
+    for text in limits:
+        arguments += ["--limit", text]
+    for name, value in settings.items():
+        arguments += ["--set", f"{name}={value}"]
+    for option in ("preset", "env", "eval_every"):
+        if (value := getattr(options, option)) is not None:
+            arguments += [f"--{option.replace('_', '-')}", str(value)]
+    for option in ("eval_episodes", "log_every", "checkpoint_every"):
+        arguments += [f"--{option.replace('_', '-')}", str(getattr(options, option))]
+    return arguments
+
+
+def _print_settings(name: str) -> int:
+    import dataclasses
+
+    from slater.deep import find
+
+    algorithm = find(name)
+    texts = _field_texts(algorithm.Config)
+    for field in dataclasses.fields(algorithm.Config):
+        print(f"{field.name} = {field.default!r}\n    {texts.get(field.name, '')}")
+    for preset, changes in algorithm.presets.items():
+        print(f"\npreset {preset}: " + ", ".join(f"{key}={value}" for key, value in changes.items()))
+    return 0
+
+
+def _field_texts(config: type) -> dict[str, str]:
+    """The text under each field of a config class, which Python itself does not keep."""
+    import ast
+    import inspect
+
+    texts: dict[str, str] = {}
+    for kind in reversed([base for base in config.__mro__ if base is not object]):
+        (body,) = ast.parse(inspect.getsource(kind)).body
+        assert isinstance(body, ast.ClassDef)
+        for field, text in itertools.pairwise(body.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                value = text.value
+                if isinstance(field.target, ast.Name) and isinstance(value, ast.Constant):
+                    texts[field.target.id] = " ".join(str(value.value).split())
+    return texts
+
+
+def _sweep_table(rows: Mapping[Path, Mapping[str, Any]]) -> Table:
+    from slater.commands.terminal import figures
+
+    table = Table("run", "step", "steps/s", "now", box=None)
+    for folder, row in rows.items():
+        if row.get("done"):
+            table.add_row(folder.name, str(row["steps"]), "", "done")
+        elif row:
+            rate = float(row["steps_per_second"])
+            table.add_row(folder.name, str(row["step"]), f"{rate:.1f}", figures(row))
+        else:
+            table.add_row(folder.name, "", "", "waiting")
+    return table

@@ -1,0 +1,29 @@
+"""The neural world: offline constrained learning with JAX. `train` is the verb; algorithms are parts."""
+
+from slater.errors import InputError
+
+try:
+    from slater.deep.algorithm import Algorithm, Config, Member, algorithms, find, make_config, register
+    from slater.deep.training import DivergedError, Run, Watcher, read_run, resume, train
+except ModuleNotFoundError as error:
+    if error.name not in ("jax", "equinox", "optax"):
+        raise
+    raise InputError(
+        f"training needs {error.name}; install it with: pip install 'slater-rl[deep]'"
+    ) from error
+
+__all__ = [
+    "Algorithm",
+    "Config",
+    "DivergedError",
+    "Member",
+    "Run",
+    "Watcher",
+    "algorithms",
+    "find",
+    "make_config",
+    "read_run",
+    "register",
+    "resume",
+    "train",
+]

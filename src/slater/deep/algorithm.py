@@ -1,0 +1,205 @@
+"""What an algorithm is, for the engine: pure functions on a PyTree, and a config.
+
+A third party registers its own under the entry point group `slater.algorithms`, name -> class; `slater
+train NAME` then finds it without any change here.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from slater.deep.networks import PolicyNetwork
+from slater.deep.problem import Batch, Data, Problem
+from slater.errors import InputError
+
+__all__ = ["Algorithm", "Config", "Member", "algorithms", "find", "make_config", "register"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings that every algorithm shares."""
+
+    steps: int = 30_000
+    """gradient iterations in all"""
+    batch_size: int = 512
+    """transitions per iteration"""
+    gamma: float = 0.99
+    """discount per step, in [0, 1)"""
+    hidden: tuple[int, ...] = (256, 256)
+    """width of each hidden layer, of every network"""
+    normalise_observations: bool = True
+    """subtract the data's mean and divide by its standard deviation, per entry"""
+    reward_scale: float | None = None
+    """factor on rewards; None brings the 99.9th percentile of their size to 1"""
+    keep_every: int = 2_500
+    """iterations between members of the mixture (the paper's interval for Bullet)"""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "keep_every"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if not 0 <= self.gamma < 1:
+            raise InputError(f"gamma must be in [0, 1), not {self.gamma}.")
+        if not self.hidden or min(self.hidden) < 1:
+            raise InputError(f"hidden needs at least one layer of width 1 or more, not {self.hidden}.")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A policy kept for the mixture: the iteration it is from, and what is known about it.
+
+    estimates: (1+I,) estimated discounted sums of scaled utilities, reward first; None if not estimated.
+    careful: whether they come from a separate, converged estimate rather than from training.
+    """
+
+    step: int
+    estimates: tuple[float, ...] | None = None
+    careful: bool = False
+
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+State = TypeVar("State")
+
+
+class Algorithm(abc.ABC, Generic[ConfigT, State]):
+    """One algorithm with its settings. Everything it computes with is in the state; `update` is pure."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type[Config]]
+    #: preset name -> settings that differ from the defaults
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def __init__(self, config: ConfigT) -> None:
+        self.config = config
+
+    @abc.abstractmethod
+    def init(self, problem: Problem, key: Array) -> State:
+        """The state before the first iteration."""
+
+    @abc.abstractmethod
+    def update(
+        self, problem: Problem, state: State, batch: Batch, key: Array, step: Array, phase: str
+    ) -> tuple[State, dict[str, Array]]:
+        """Iteration `step` (from 0) of `phase`; and scalars to log: `loss/...` must stay finite."""
+
+    @abc.abstractmethod
+    def policy(self, state: State) -> PolicyNetwork:
+        """The policy of a state."""
+
+    def phase(self, step: int) -> tuple[str, int]:
+        """The phase that iteration `step` belongs to, and the first iteration after it."""
+        del step
+        return "train", self.config.steps
+
+    def keeps(self, done: int) -> bool:
+        """Whether the policy after `done` iterations becomes a member of the mixture."""
+        return done % self.config.keep_every == 0
+
+    def estimates(self, problem: Problem, state: State) -> tuple[float, ...] | None:
+        """The state's own estimate of its policy's utilities, see `Member`; None if it has none."""
+        del problem, state
+        return None
+
+    def report(
+        self, problem: Problem, state: State, members: Sequence[Member], weights: NDArray[np.float64]
+    ) -> dict[str, Any]:
+        """What the algorithm adds to a run's result, as JSON: certificates, multipliers."""
+        del problem, state, members, weights
+        return {}
+
+    def choose(
+        self, problem: Problem, data: Data, members: Sequence[Member], policies: Sequence[PolicyNetwork],
+        key: Array, tick: Callable[[str, int, int], None],
+    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
+        """Mixture weights, shape (members,), and the members with what was learned about them.
+
+        Uniform unless an algorithm knows better; `tick(what, done, total)` hears of long work.
+        """
+        del problem, data, policies, key, tick
+        return np.full(len(members), 1.0 / len(members)), list(members)
+
+
+_REGISTRY: dict[str, type[Algorithm[Any, Any]]] = {}
+AlgorithmT = TypeVar("AlgorithmT", bound=type[Algorithm[Any, Any]])
+
+
+def register(algorithm: AlgorithmT) -> AlgorithmT:
+    """Class decorator: make an algorithm known by its name."""
+    _REGISTRY[algorithm.name] = algorithm
+    return algorithm
+
+
+def algorithms() -> tuple[str, ...]:
+    """Names of all algorithms: ours, then those of installed packages."""
+    import slater.deep.pdca  # noqa: F401 (registers itself)
+
+    others = (point.name for point in entry_points(group="slater.algorithms"))
+    return (*_REGISTRY, *(name for name in others if name not in _REGISTRY))
+
+
+def find(name: str) -> type[Algorithm[Any, Any]]:
+    """The algorithm called `name`."""
+    known = algorithms()
+    if name not in known:
+        raise InputError(f"there is no algorithm {name!r}; choose one of {', '.join(known)}.")
+    if name not in _REGISTRY:
+        (point,) = entry_points(group="slater.algorithms", name=name)
+        _REGISTRY[name] = point.load()
+    return _REGISTRY[name]
+
+
+def make_config(
+    algorithm: type[Algorithm[Any, Any]], settings: Mapping[str, Any], preset: str | None = None
+) -> Config:
+    """The algorithm's config from a preset and settings by name; texts are read as the field's type."""
+    if preset is not None and preset not in algorithm.presets:
+        known = ", ".join(algorithm.presets) or "none"
+        raise InputError(f"{algorithm.name} has no preset {preset!r}; presets: {known}.")
+    merged = {**(algorithm.presets[preset] if preset else {}), **settings}
+    hints = get_type_hints(algorithm.Config)
+    names = [f.name for f in dataclasses.fields(algorithm.Config)]
+    for name in merged:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"settings: {', '.join(names)}."
+            raise InputError(f"{algorithm.name} has no setting {name!r}; {hint}")
+    return algorithm.Config(**{name: _read(name, value, hints[name]) for name, value in merged.items()})
+
+
+def _read(name: str, value: Any, hint: Any) -> Any:
+    """`value` as the type `hint`: bool, int, float, str, a Literal, a tuple of these, or None."""
+    options = get_args(hint)
+    if type(None) in options:
+        if value is None or value == "none":
+            return None
+        return _read(name, value, next(option for option in options if option is not type(None)))
+    try:
+        if get_origin(hint) is tuple:
+            parts = value.split("x" if "x" in value else ":") if isinstance(value, str) else list(value)
+            return tuple(_read(name, part, options[0]) for part in parts)
+        if options:  # a Literal
+            if value not in options:
+                raise InputError(f"{name} must be one of {', '.join(map(str, options))}, not {value!r}.")
+            return value
+        if hint is bool:
+            if str(value).lower() not in ("true", "false", "1", "0", "yes", "no"):
+                raise ValueError
+            return str(value).lower() in ("true", "1", "yes")
+        if hint is int and float(value) != int(float(value)):
+            raise ValueError
+        return int(float(value)) if hint is int else hint(value)
+    except InputError:
+        raise
+    except (TypeError, ValueError):
+        kind = getattr(hint, "__name__", str(hint))
+        raise InputError(f"the setting {name} must be of type {kind}, not {value!r}.") from None

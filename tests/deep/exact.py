@@ -1,0 +1,102 @@
+"""A small CMDP whose answers are known exactly, and data from it: the ruler for the neural world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linprog
+
+from slater.data import Dataset, Metadata
+from slater.policy import CategoricalPolicy, Mixture
+
+GAMMA = 0.8
+
+
+@dataclass(frozen=True)
+class ExactCMDP:
+    """P (S, A, S); U (1+I, S, A), reward first; start state 0; limits tau (I,) on discounted costs."""
+
+    P: np.ndarray
+    U: np.ndarray
+    tau: np.ndarray
+
+    def occupancy(self, pi: np.ndarray) -> np.ndarray:
+        """Discounted state-action occupancy, not normalised: sums to 1/(1-gamma)."""
+        S = len(self.P)
+        P_pi = np.einsum("sa,sat->st", pi, self.P)
+        d = np.linalg.solve(np.eye(S) - GAMMA * P_pi.T, np.eye(S)[0])
+        return d[:, None] * pi
+
+    def J(self, pi: np.ndarray) -> np.ndarray:
+        return np.einsum("sa,usa->u", self.occupancy(pi), self.U)
+
+    def optimum(self) -> tuple[np.ndarray, np.ndarray]:
+        """pi* (S, A) and its J (1+I,), by the occupancy linear program."""
+        S, A = self.P.shape[:2]
+        flow = np.repeat(np.eye(S), A, axis=1) - GAMMA * self.P.reshape(S * A, S).T
+        answer = linprog(
+            -self.U[0].ravel(), self.U[1:].reshape(-1, S * A), self.tau, flow, np.eye(S)[0], method="highs"
+        )
+        assert answer.status == 0
+        d = np.maximum(answer.x.reshape(S, A), 1e-10)
+        pi = d / d.sum(axis=1, keepdims=True)
+        return pi, self.J(pi)
+
+    def dataset(self, pi: np.ndarray, n: int, seed: int, length: int = 25) -> Dataset:
+        """n rows of episodes of `length` steps under pi, observations one-hot."""
+        rng = np.random.default_rng(seed)
+        S, A = pi.shape
+        episodes = n // length
+        state = np.zeros(episodes, dtype=int)
+        states, actions, following = [], [], []
+        for _ in range(length):
+            action = (pi[state].cumsum(1) > rng.random((episodes, 1))).argmax(1)
+            after = (self.P[state, action].cumsum(1) > rng.random((episodes, 1))).argmax(1)
+            states.append(state)
+            actions.append(action)
+            following.append(after)
+            state = after
+        s, a, t = (np.stack(x, axis=1).ravel() for x in (states, actions, following))
+        ends = np.zeros((episodes, length), dtype=bool)
+        ends[:, -1] = True
+        one_hot = np.eye(S, dtype=np.float32)
+        return Dataset.from_arrays(
+            observations=one_hot[s], actions=a, rewards=self.U[0, s, a], costs=self.U[1:, s, a].T,
+            terminals=np.zeros_like(ends.ravel()), timeouts=ends.ravel(), next_observations=one_hot[t],
+            cost_names=[f"c{i}" for i in range(len(self.tau))],
+            metadata=Metadata(horizon=length, num_actions=A),
+        )  # fmt: skip
+
+    def J_of(self, policy: CategoricalPolicy | Mixture) -> np.ndarray:
+        """Exact J (1+I,) of a policy on one-hot observations; of a mixture, the weighted mean."""
+        members, weights = (
+            (policy.members, policy.weights) if isinstance(policy, Mixture) else ((policy,), [1.0])
+        )
+        eye = np.eye(len(self.P), dtype=np.float32)
+        return sum(
+            w * self.J(m.probabilities(eye).astype(float)) for w, m in zip(weights, members, strict=True)
+        )  # type: ignore[return-value]
+
+
+def random_cmdp(seed: int, costs: int = 1, states: int = 10, actions: int = 5, tau: float = 0.5) -> ExactCMDP:
+    """The paper's tabular protocol: Dirichlet transitions on all states, Beta(.2,.2) costs, a free action.
+
+    Redrawn until every limit binds at the optimum.
+    """
+    rng = np.random.default_rng(seed)
+    while True:
+        P = rng.dirichlet(np.ones(states), size=(states, actions))
+        U = np.concatenate([rng.random((1, states, actions)), rng.beta(0.2, 0.2, (costs, states, actions))])
+        free = rng.integers(actions, size=states)
+        U[1:, np.arange(states), free] = 0.0
+        cmdp = ExactCMDP(P, U, np.full(costs, tau))
+        _, J = cmdp.optimum()
+        if np.all(J[1:] > tau * (1 - 1e-6)):
+            return cmdp
+
+
+def behaviour(cmdp: ExactCMDP) -> np.ndarray:
+    """Half the optimal policy, half uniform, per state."""
+    pi, _ = cmdp.optimum()
+    return 0.5 * pi + 0.5 / pi.shape[1]

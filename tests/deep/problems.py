@@ -1,0 +1,42 @@
+"""Small datasets with continuous and with discrete actions, quick enough for every test."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slater.data import Dataset, Metadata
+
+QUICK = {
+    "steps": 60, "batch_size": 32, "hidden": (16, 16), "gamma": 0.9, "keep_every": 20,
+}  # fmt: skip
+
+
+def pointmass(
+    episodes: int = 40, length: int = 25, costs: int = 1, seed: int = 0, discrete: bool = False
+) -> Dataset:
+    """A point on a line: reward for moving right, cost i for being right of a mark; random actions."""
+    rng = np.random.default_rng(seed)
+    position = np.zeros(episodes)
+    columns: dict[str, list[np.ndarray]] = {k: [] for k in ("obs", "act", "rew", "cost", "next")}
+    for _ in range(length):
+        index = rng.integers(3, size=episodes)
+        action = index - 1.0 if discrete else rng.uniform(-1, 1, episodes)
+        after = 0.9 * position + 0.3 * action
+        columns["obs"].append(np.stack([position, position**2], axis=1))
+        columns["act"].append(index if discrete else np.stack([action, rng.uniform(-1, 1, episodes)], axis=1))
+        columns["rew"].append(after + 0.1)
+        columns["cost"].append(
+            np.stack([(after > 0.1 * (i + 1)).astype(float) for i in range(costs)], axis=1)
+        )
+        columns["next"].append(np.stack([after, after**2], axis=1))
+        position = after
+    rows = {k: np.stack(v, axis=1).reshape(episodes * length, *v[0].shape[1:]) for k, v in columns.items()}
+    ends = np.zeros((episodes, length), dtype=bool)
+    ends[:, -1] = True
+    return Dataset.from_arrays(
+        observations=rows["obs"], actions=rows["act"], rewards=rows["rew"], costs=rows["cost"],
+        terminals=np.zeros(len(rows["rew"]), dtype=bool), timeouts=ends.ravel(),
+        next_observations=rows["next"],
+        cost_names=[f"c{i}" for i in range(costs)],
+        metadata=Metadata(horizon=length, num_actions=3 if discrete else None),
+    )  # fmt: skip

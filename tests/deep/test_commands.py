@@ -1,0 +1,123 @@
+"""`slater train`, `slater runs` and `slater evaluate`, through the dispatcher and on real files."""
+
+import json
+
+import pytest
+
+from slater import cli
+from slater.data import save
+
+from .problems import pointmass
+
+SETS = [
+    "steps=40", "batch_size=32", "hidden=16", "gamma=0.9", "keep_every=20", "warm_steps=10", "joint_steps=5",
+    "ope_steps=5", "select_steps=20",
+]  # fmt: skip
+QUICK = [part for text in SETS for part in ("--set", text)]
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "data.npz"
+    save(pointmass(), path)
+    return path
+
+
+def slater(*args) -> int:
+    return cli.main([str(arg) for arg in args])
+
+
+def test_train_prints_the_limit_in_all_units_and_runs_lists_the_run(data, tmp_path, capsys):
+    assert (
+        slater("train", "pdca", data, "--limit", "5/discounted", "--out", tmp_path / "runs" / "x", *QUICK)
+        == 0
+    )
+    shown = capsys.readouterr().err
+    assert "per episode" in shown
+    assert "5*" in shown
+    assert "12.5" in shown  # 5 (1 - 0.9) 25 steps
+    assert slater("runs", tmp_path / "runs", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["state"] == "done"
+    assert row["limits"] == "c0=5/discounted"
+    assert slater("runs", tmp_path / "runs") == 0
+    assert "pdca" in capsys.readouterr().out
+    # a finished run may be resumed: there is nothing left to do, and nothing breaks
+    assert slater("train", "--resume", tmp_path / "runs" / "x") == 0
+
+
+@pytest.mark.slow
+def test_a_sweep_gives_what_single_runs_give(data, tmp_path, capsys):
+    sweep = ["--sweep", "limit=2,8", "--seeds", "1", "--processes", "2", "--seed", "1"]
+    assert slater("train", "pdca", data, *sweep, "--out", tmp_path / "sweep", *QUICK) == 0
+    assert capsys.readouterr().out.count("done") == 2
+    alone = ["--limit", "8", "--seed", "1", "--out", tmp_path / "alone"]
+    assert slater("train", "pdca", data, *alone, *QUICK) == 0
+    one = (tmp_path / "sweep" / "limit=8-seed=1" / "checkpoint.safetensors").read_bytes()
+    assert one == (tmp_path / "alone" / "checkpoint.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pdca", "nowhere.hdf5", "--limit", "5", "--out", "{out}"], "nowhere.hdf5"),
+        (["pdca", "{data}", "--out", "{out}"], "limit"),
+        (["pdca", "{data}", "--limit", "5"], "--out"),
+        (["wild", "{data}", "--limit", "5", "--out", "{out}"], "there is no algorithm 'wild'"),
+        (["pdca", "{data}", "--limit", "5", "--out", "{out}", "--set", "stepz=1"], "did you mean 'steps'"),
+        (["pdca", "{data}", "--limit", "5", "--out", "{out}", "--preset", "own"], "no preset 'own'"),
+        (["pdca", "{data}", "--out", "{out}", "--sweep", "limit"], "not NAME=V1,V2"),
+        (["--resume", "{out}"], "not a run"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(arguments, words, data, tmp_path, capsys):
+    filled = [text.format(data=data, out=tmp_path / "run") for text in arguments]
+    assert slater("train", *filled) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+#: an environment of the same shape as the data, named as `module:callable`
+ENVIRONMENT = """
+import gymnasium, numpy as np
+class Line(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.t = 0.0, 0
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        self.x = 0.9 * self.x + 0.3 * float(action[0]); self.t += 1
+        obs = np.array([self.x, self.x**2], np.float32)
+        return obs, self.x + 0.1, False, self.t >= 25, {"cost": float(self.x > 0.1)}
+def make(**options):
+    return Line()
+"""
+
+
+def test_evaluate_compares_with_the_limit(data, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("gymnasium")
+    (tmp_path / "line_env.py").write_text(ENVIRONMENT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    env = "line_env:make"
+    out = tmp_path / "run"
+    assert (
+        slater(
+            "train", "pdca", data, "--limit", "5", "--out", out, "--env", env, "--eval-every", "20", *QUICK
+        )
+        == 0
+    )
+    capsys.readouterr()
+    assert slater("evaluate", out, "--episodes", "5", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["episodes"]) == 5
+    (verdict,) = answer["limits"]
+    assert verdict["limit"] == 5.0
+    assert verdict["within"] == (verdict["mean"] <= 5.0)
+    assert slater("evaluate", out, "--last", "--episodes", "3") == 0
+    assert "the limit 5" in capsys.readouterr().out
+    assert slater("evaluate", out, "--last", "--mixture") == 2
+    assert slater("evaluate", tmp_path / "nowhere", "--env", env) == 2

@@ -1,0 +1,202 @@
+"""The loop: resumes to the bit, survives kills, says what is wrong before or when it happens."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import slater.deep as deep
+from slater.deep.metrics import read_metrics
+from slater.errors import InputError
+
+from .problems import QUICK, pointmass
+from .toy import Toy
+
+SETTINGS = {**QUICK, "warm_steps": 10, "joint_steps": 5, "ope_steps": 5, "select_steps": 40}
+OPTIONS = {"log_every": 7, "checkpoint_every": 10}
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.safetensors"))}
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch):
+    """The toy algorithm is known, in this test only."""
+    from slater.deep import algorithm
+
+    monkeypatch.setitem(algorithm._REGISTRY, "toy", Toy)
+
+
+class StopAt(deep.Watcher):
+    """Asks the run to stop, as Ctrl-C does, once it has passed a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def progressed(self, row) -> None:
+        if row["step"] >= self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_saves_and_the_resumed_run_ends_with_the_same_bits(tmp_path):
+    data = pointmass()
+    deep.train("pdca", data, [5], tmp_path / "whole", options=OPTIONS, **SETTINGS)
+    with pytest.raises(KeyboardInterrupt, match="--resume"):
+        deep.train("pdca", data, [5], tmp_path / "cut", options=OPTIONS, watcher=StopAt(20), **SETTINGS)
+    for step in (40, 55):
+        with pytest.raises(KeyboardInterrupt):
+            deep.resume(tmp_path / "cut", data, watcher=StopAt(step))
+    deep.resume(tmp_path / "cut", data)
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+    one, two = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("whole", "cut"))
+    for row in (*one, *two):
+        del row["seconds"], row["steps_per_second"]
+    assert one == two
+
+
+def test_the_bits_do_not_depend_on_how_often_the_run_looks_up(tmp_path):
+    data = pointmass()
+    for name, every in (("a", 1), ("b", 60)):
+        options = {"log_every": every, "checkpoint_every": every}
+        deep.train("toy", data, [5], tmp_path / name, options=options, **QUICK)
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+
+
+CHILD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from deep.problems import QUICK, pointmass
+import slater.deep as deep
+data, out = pointmass(), Path(sys.argv[2])
+settings = {**QUICK, "steps": 4000, "keep_every": 400}
+if (out / "run.json").exists():
+    deep.resume(out, data)
+else:
+    options = {"log_every": 20, "checkpoint_every": 20}
+    deep.train("pdca", data, [5], out, preset="paper", options=options, **settings)
+"""
+
+
+@pytest.mark.slow
+def test_kill_9_again_and_again_and_still_the_same_bits(tmp_path):
+    """Ten kills with SLATER_FULL=1, three without."""
+
+    def start(out: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(Path(__file__).parents[1]), str(tmp_path / out)]
+        )
+
+    assert start("whole").wait() == 0
+    rng = np.random.default_rng(0)
+    kills, folder = 0, tmp_path / "killed"
+    # only moments after training has begun count: a kill during imports proves nothing
+    while kills < (10 if os.environ.get("SLATER_FULL") == "1" else 3):
+        before = (folder / "metrics.jsonl").stat().st_mtime_ns if (folder / "metrics.jsonl").exists() else 0
+        child = start("killed")
+        while child.poll() is None:
+            now = (folder / "metrics.jsonl").stat().st_mtime_ns if (folder / "metrics.jsonl").exists() else 0
+            if now > before:
+                time.sleep(float(rng.uniform(0, 0.25)))
+                break
+            time.sleep(0.01)
+        if child.poll() is not None:
+            pytest.fail(f"the run ended after {kills} kills: make it longer")
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        kills += 1
+    assert start("killed").wait() == 0
+    assert weights(folder) == weights(tmp_path / "whole")
+
+
+def test_a_nan_stops_the_run_with_step_loss_and_checkpoint(tmp_path):
+    words = r"loss/clone became NaN .* at step 33; the last good checkpoint is of step 30"
+    with pytest.raises(deep.DivergedError, match=words):
+        deep.train("toy", pointmass(), [5], tmp_path / "run", options=OPTIONS, **{**QUICK, "gamma": 0.0})
+    assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+def test_an_unwritable_folder_is_said_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        deep.train("toy", pointmass(), [5], tmp_path / "file" / "run", **QUICK)
+
+
+def test_a_full_disk_is_said_and_keeps_the_last_checkpoint(tmp_path):
+    data = pointmass()
+    with pytest.raises(KeyboardInterrupt):
+        deep.train("toy", data, [5], tmp_path / "run", options=OPTIONS, watcher=StopAt(20), **QUICK)
+    before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
+    code = (
+        "import resource, signal, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from deep.problems import pointmass; import slater.deep as deep\n"
+        "from deep.toy import Toy; deep.register(Toy)\n"
+        "from slater.errors import InputError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"  # writes then fail with an error, as on a full disk
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try: deep.resume(sys.argv[2], pointmass())\n"
+        "except InputError as e: print(e)\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(Path(__file__).parents[1]), str(tmp_path / "run")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "could not be written" in out.stdout
+    assert "--resume" in out.stdout
+    assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
+    deep.resume(tmp_path / "run", data)
+
+
+def test_other_data_and_a_used_folder_are_refused(tmp_path):
+    deep.train("toy", pointmass(), [5], tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match="fingerprint differs"):
+        deep.resume(tmp_path / "run", pointmass(seed=1))
+    with pytest.raises(InputError, match="holds a run already"):
+        deep.train("toy", pointmass(), [5], tmp_path / "run", **QUICK)
+    with pytest.raises(InputError, match="not a run"):
+        deep.resume(tmp_path / "nowhere", pointmass())
+
+
+def test_a_damaged_checkpoint_is_refused_in_words(tmp_path):
+    data = pointmass()
+    with pytest.raises(KeyboardInterrupt):
+        deep.train("toy", data, [5], tmp_path / "run", options=OPTIONS, watcher=StopAt(20), **QUICK)
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match="damaged"):
+        deep.resume(tmp_path / "run", data)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"stepz": 3}, "did you mean 'steps'"),
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"gamma": 1.0}, "gamma"),
+        ({"steps": "many"}, "steps must be of type int"),
+        ({"dual": "wild"}, "dual must be one of"),
+        ({"reward_scale": -1}, "reward_scale"),
+    ],
+)
+def test_bad_settings_are_one_sentence(settings, words, tmp_path):
+    with pytest.raises(InputError, match=words):
+        deep.train("pdca", pointmass(), [5], tmp_path / "run", **settings)
+
+
+def test_the_record_says_limits_in_all_units_and_the_settings(tmp_path):
+    deep.train("pdca", pointmass(), ["5/discounted"], tmp_path / "run", **SETTINGS)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    (limit,) = record["problem"]["limits"]
+    assert limit["discounted"] == 5.0
+    np.testing.assert_allclose(limit["episode"], 5.0 * (1 - 0.9) * 25)
+    assert record["config"]["steps"] == SETTINGS["steps"]
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert rows[-1]["step"] == SETTINGS["steps"]
+    assert {"lambda/c0", "ope/c0", "slack/c0", "loss/h_c0"} <= rows[-1].keys()

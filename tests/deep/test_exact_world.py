@@ -1,0 +1,56 @@
+"""Agreement with the exact world: deep PDCA on one-hot tabular problems, judged by exact evaluation."""
+
+import os
+
+import jax
+import numpy as np
+import pytest
+
+import slater.deep as deep
+from slater import policy as policies
+from slater.deep.estimators import FQE
+from slater.deep.networks import make_policy
+from slater.deep.problem import prepare
+from slater.limits import resolve_limits
+
+from .exact import GAMMA, ExactCMDP, behaviour, random_cmdp
+
+SETTINGS = {
+    "gamma": GAMMA, "steps": 6500, "warm_steps": 500, "joint_steps": 500, "ope_steps": 700, "batch_size": 128,
+    "hidden": (64,), "eta_slow": 1e-3, "select_steps": 2000, "select_limit": 5, "select_copies": 1,
+    "deflation": 0.01, "polyak": 0.01,
+}  # fmt: skip
+FULL = os.environ.get("SLATER_FULL") == "1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("costs", [1, 2])
+def test_the_mixture_is_near_optimal_and_keeps_its_limits(costs, tmp_path):
+    """J_R >= 0.93 J_R* and J_C <= 1.10 tau at n = 20,000, mean over 5 seeds (1 unless SLATER_FULL=1)."""
+    ratios = []
+    for seed in range(5 if FULL else 1):
+        cmdp = random_cmdp(100 + seed, costs)
+        data = cmdp.dataset(behaviour(cmdp), 20_000, seed)
+        out = tmp_path / str(seed)
+        deep.train("pdca", data, [f"{tau}/discounted" for tau in cmdp.tau], out, seed=seed, **SETTINGS)
+        J, best = cmdp.J_of(policies.load(out / "mixture.safetensors")), cmdp.optimum()[1]
+        ratios.append([J[0] / best[0], *(J[1:] / cmdp.tau)])
+    mean = np.mean(ratios, axis=0)
+    assert mean[0] >= 0.93, ratios
+    assert np.all(mean[1:] <= 1.10), ratios
+
+
+def test_fqe_agrees_with_the_exact_value_of_the_estimated_model():
+    """FQE's fixed point on one-hot data is the value in the model that the counts give."""
+    cmdp = random_cmdp(100)
+    data = cmdp.dataset(behaviour(cmdp), 20_000, seed=0)
+    problem, on_device = prepare(data, resolve_limits(["0.5/discounted"], data.cost_names), GAMMA)
+    s, t = data.observations.argmax(1), data.next_observations.argmax(1)
+    counts = np.zeros(cmdp.P.shape)
+    np.add.at(counts, (s, data.actions, t), 1)
+    model = ExactCMDP(counts / counts.sum(axis=2, keepdims=True), cmdp.U, cmdp.tau)
+    policy = make_policy(problem, (64,), jax.random.key(0))
+    pi = policy.export(problem).probabilities(np.eye(10, dtype=np.float32)).astype(float)
+    fqe = FQE(problem, on_device, steps=2500, batch_size=128, hidden=(64,), copies=2, deflation=0.01)
+    estimates = problem.unscaled(fqe(policy, jax.random.key(1)))
+    np.testing.assert_allclose(estimates, np.tile(model.J(pi), (2, 1)), rtol=0.02)

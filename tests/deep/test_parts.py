@@ -1,0 +1,115 @@
+"""The parts of the game, each by a property that defines it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from slater.deep.critics import advantage, bellman_error, bellman_halves, residual
+from slater.deep.dual import DUALS, make_dual, project_simplex
+from slater.deep.selection import lp_weights, select
+
+finite = st.floats(-100, 100, width=32)
+
+
+@settings(deadline=None)
+@given(arrays(np.float32, 20, elements=finite), st.floats(0.1, 10))
+def test_bellman_error_is_the_largest_weighted_residual(delta, C):
+    """E_D = max over w in [0,C]^n of |mean(w delta)|, attained at a corner: all positive or all negative."""
+    corners = [C * np.mean(delta * (delta > 0)), -C * np.mean(delta * (delta < 0))]
+    np.testing.assert_allclose(
+        float(bellman_error(jnp.asarray(delta), C)), max(corners), rtol=1e-4, atol=1e-4
+    )
+    rng = np.random.default_rng(0)
+    for w in rng.uniform(0, C, (20, 20)):
+        assert abs(np.mean(w * delta)) <= max(corners) + 1e-3
+    plus, minus = bellman_halves(jnp.asarray(delta))
+    np.testing.assert_allclose(float(plus - minus), delta.mean(), rtol=1e-3, atol=1e-3)
+
+
+def test_the_true_value_has_no_residual_and_the_data_policy_no_advantage():
+    u, discount = jnp.array([1.0, 2.0]), jnp.array([0.9, 0.0])
+    f_next = jnp.array([5.0, 7.0])
+    assert float(jnp.abs(residual(u + discount * f_next, u, f_next, discount)).max()) == 0.0
+    assert float(advantage(u, u)) == 0.0
+
+
+@settings(deadline=None)
+@given(arrays(np.float32, 3, elements=finite), st.floats(0.1, 50))
+def test_projection_is_the_nearest_point(x, B):
+    p = np.asarray(project_simplex(jnp.asarray(x), B))
+    assert p.min() >= 0
+    assert p.sum() <= B * (1 + 1e-4) + 1e-4
+    rng = np.random.default_rng(1)
+    others = rng.dirichlet(np.ones(4), 200)[:, :3] * B
+    distance = np.linalg.norm(others - x, axis=1)
+    assert np.linalg.norm(p - x) <= distance.min() + 1e-3 * (1 + np.abs(x).max())
+
+
+@pytest.mark.parametrize("name", DUALS)
+def test_every_dual_rises_under_violation_falls_under_slack_and_stays_bounded(name):
+    dual = make_dual(name, B=3.0, rate=0.5, gain=0.5, start=1.0)
+    state = dual.init(2)
+    for _ in range(60):
+        state = dual.update(state, jnp.array([1.0, -1.0]))
+        assert float(state.lam.min()) >= 0
+        assert float(state.lam.sum()) <= 3.0 + 1e-5
+    assert float(state.lam[0]) > 2.5
+    assert float(state.lam[1]) < 0.01
+    for _ in range(120):
+        state = dual.update(state, jnp.array([-1.0, -1.0]))
+    assert float(state.lam.max()) < 0.01
+
+
+def test_greedy_is_the_best_response():
+    excess = jnp.array([0.3, 0.7, -0.1])
+    simplex = make_dual("greedy", B=2.0, rate=0, gain=0, start=0)
+    box = make_dual("greedy_box", B=2.0, rate=0, gain=0, start=0)
+    np.testing.assert_allclose(simplex.update(simplex.init(3), excess).lam, [0, 2, 0])
+    np.testing.assert_allclose(box.update(box.init(3), excess).lam, [2, 2, 0])
+    np.testing.assert_allclose(simplex.update(simplex.init(3), jnp.zeros(3)).lam, [0, 0, 0])  # tie: none
+
+
+@settings(deadline=None)
+@given(
+    arrays(np.float64, (6, 3), elements=st.floats(0, 10)),
+    arrays(np.float64, 2, elements=st.floats(0.1, 10)),
+)
+def test_lp_weights_keep_limits_where_a_member_does_and_beat_every_safe_member(estimates, tau):
+    w = lp_weights(estimates, tau)
+    np.testing.assert_allclose(w.sum(), 1)
+    assert w.min() >= 0
+    safe = np.all(estimates[:, 1:] <= tau, axis=1)
+    if safe.any():
+        assert np.all(w @ estimates[:, 1:] <= tau + 1e-4 * (1 + tau))
+        assert w @ estimates[:, 0] >= estimates[safe, 0].max() - 1e-3
+
+
+def test_without_a_safe_mixture_the_least_unsafe_is_taken():
+    estimates = np.array([[5.0, 3.0], [9.0, 8.0], [1.0, 2.0]])
+    np.testing.assert_allclose(lp_weights(estimates, np.array([1.0])), [0, 0, 1])
+
+
+def test_selection_trusts_only_careful_estimates():
+    """Member 2 looks safe and rich but is not; refining finds out, and the result uses the truth."""
+    truth = np.array([[1.0, 0.0], [2.0, 0.8], [9.0, 9.0], [4.0, 2.0]])
+    quick = truth.copy()
+    quick[2, 1] = 0.1
+    weights, used, refined = select(quick, np.array([1.0]), lambda k: truth[k], limit=10)
+    assert 2 in refined
+    np.testing.assert_allclose(weights @ truth[:, 1], 1.0)
+    np.testing.assert_allclose(used, truth)
+    limited, _, few = select(quick, np.array([1.0]), lambda k: truth[k], limit=2)
+    assert set(np.flatnonzero(limited)) <= set(few)
+
+
+def test_log_prob_of_a_squashed_gaussian_integrates_to_one():
+    from slater.deep.networks import MLP, Gaussian
+
+    policy = Gaussian(MLP([1, 4, 2], jax.random.key(0)), (-1.0, 0.0))
+    grid = jnp.linspace(-0.9989, 0.9989, 20_001)[:, None]
+    density = jnp.exp(policy.log_prob(jnp.zeros_like(grid), grid))
+    np.testing.assert_allclose(float(jnp.trapezoid(density, grid[:, 0])), 1.0, atol=0.02)
