@@ -21,6 +21,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tabular": ("tabular", "one algorithm on one finite problem, beside the exact optimum"),
     "reproduce": ("reproduce", "the paper's experiments: figure1, rates"),
     "data": ("data", "look at a dataset, check it, convert it"),
+    "train": ("train", "learn a policy from data under cost limits"),
+    "evaluate": ("evaluate", "run a trained policy in an environment"),
+    "collect": ("collect", "make a dataset by training and recording policies in an environment"),
+    "runs": ("runs", "a table of runs"),
 }
 
 BAD_INPUT = 2

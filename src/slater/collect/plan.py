@@ -1,0 +1,280 @@
+"""From an environment and some penalties to a dataset that covers the trade-off of reward and cost.
+
+For each penalty lambda a policy is trained by SAC on R - lambda*C, then run with Gaussian action noise; its
+training episodes are kept on request. All episodes are joined, thinned on a (return, cost) grid and written.
+
+Work in progress lives in a folder beside the output, one folder per penalty:
+
+    OUT.parts/plan.json           what is being collected; another plan is refused
+    OUT.parts/00/curve.jsonl      one line per training episode; all of them end in OUT.curves.jsonl
+    OUT.parts/00/sac.safetensors  the last checkpoint, with rows-N.npz, its episodes
+    OUT.parts/00/done.npz         all episodes of this penalty, when it is finished
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+import multiprocessing
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater import __version__
+from slater.collect.learning import learn
+from slater.collect.noise import NoisyPolicy
+from slater.collect.rows import Rows
+from slater.collect.sac import SACConfig
+from slater.collect.thinning import thin
+from slater.data import Dataset, Metadata, save
+from slater.envs import make, record
+from slater.envs.episode import Episode
+from slater.envs.workers import one_thread
+from slater.errors import InputError
+from slater.policy import save as save_policy
+from slater.policy import write_atomic
+
+__all__ = ["PAPER", "Plan", "Stage", "collect", "paper_plan"]
+
+#: The paper's protocol: domain -> penalties; noise 0.15, a million steps and 1000 episodes per penalty.
+PAPER: dict[str, tuple[float, ...]] = {
+    "rwrl/cartpole": (0.3, 0.8, 1.0),
+    "rwrl/walker": (1.0, 1.8, 2.0),
+    "rwrl/quadruped": (0.0, 0.1, 0.5),
+    "rwrl/humanoid": (0.0, 0.4, 0.5),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to collect; the same plan gives the same dataset, on the same machine.
+
+    penalties: lambda of each policy, one number per cost (one for all: the same on every cost)
+    steps: training steps per penalty; episodes: episodes of each final policy
+    noise: standard deviation of the noise on its actions, in units of half the action range
+    keep_training: whether training episodes enter the dataset; thin: how many episodes to keep, None: all
+    """
+
+    env_id: str
+    penalties: tuple[tuple[float, ...], ...]
+    steps: int = 100_000
+    episodes: int = 300
+    noise: float = 0.15
+    keep_training: bool = False
+    thin: int | None = None
+    seed: int = 0
+    config: SACConfig = field(default_factory=SACConfig)
+
+    def __post_init__(self) -> None:
+        if not self.penalties:
+            raise InputError("give at least one penalty.")
+        for penalty in self.penalties:
+            if not all(math.isfinite(value) and value >= 0.0 for value in penalty):
+                raise InputError(f"the penalty {penalty} must have finite numbers of at least 0.")
+        for name in ("steps", "episodes"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.thin is not None and self.thin < 1:
+            raise InputError(f"thin must be at least 1, not {self.thin}.")
+        if not 0.0 <= self.noise < math.inf:
+            raise InputError(f"noise must be a number of at least 0, not {self.noise}.")
+        if self.seed < 0:
+            raise InputError(f"the seed must be at least 0, not {self.seed}.")
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
+
+def paper_plan(env_id: str, **changes: Any) -> Plan:
+    """The paper's protocol for a Real-World RL domain and its one cost; `changes` overrule its fields."""
+    if env_id not in PAPER:
+        raise InputError(f"the paper has no protocol for {env_id}; it has one for {', '.join(PAPER)}.")
+    from slater.envs.constraints import DOMAINS
+
+    cost = DOMAINS[env_id.partition("/")[2]].paper_cost
+    settings: dict[str, Any] = {
+        "penalties": tuple((value,) for value in PAPER[env_id]),
+        "steps": 1_000_000,
+        "episodes": 1_000,
+        "noise": 0.15,
+    }
+    return Plan(f"{env_id}?costs={cost}", **{**settings, **changes})
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One penalty of a plan: mean return and scalar cost per episode of its final policy."""
+
+    index: int
+    penalty: tuple[float, ...]
+    mean_return: float
+    mean_cost: float
+    episodes: int
+
+
+Watch = Callable[[int, int, Episode], None]
+
+
+def collect(
+    plan: Plan,
+    out: str | Path,
+    *,
+    workers: int = 1,
+    watch: Watch | None = None,
+    finished: Callable[[Stage], None] | None = None,
+) -> Dataset:
+    """Collect the plan's dataset into the file `out`, or go on where an earlier call was stopped.
+
+    workers: penalties trained side by side, each in a process of one thread. watch(penalty number, steps,
+    episode) hears of every training episode (with one worker), finished(stage) of every finished penalty.
+    """
+    out = Path(out)
+    if out.exists():
+        raise InputError(f"{out} is already there; remove it or choose another name.")
+    env = make(plan.env_id)
+    costs, space = env.cost_names, env.action_space
+    env.close()
+    if not costs:
+        raise InputError(f"{plan.env_id} has no cost; a dataset needs at least one.")
+    for penalty in plan.penalties:
+        if len(penalty) not in (1, len(costs)):
+            raise InputError(
+                f"the penalty {penalty} has {len(penalty)} numbers, but {plan.env_id} has the costs "
+                f"{', '.join(costs)}; give one number, or one for each."
+            )
+    parts = _claim(plan, out)
+    everything = Rows()
+    for stage, rows in _stages(plan, parts, workers, watch):
+        if finished is not None:
+            finished(stage)
+        everything.extend(rows)
+    rows = everything
+    if plan.thin is not None:
+        rows = Rows()
+        chosen = thin(*everything.sums(), plan.thin, np.random.default_rng([plan.seed, 2]))
+        rows.extend(everything, chosen)
+    bounds: dict[str, Any] = (
+        {"num_actions": int(space.n)}
+        if hasattr(space, "n")
+        else {
+            "action_low": tuple(map(float, space.low)),  # type: ignore[attr-defined]
+            "action_high": tuple(map(float, space.high)),  # type: ignore[attr-defined]
+        }
+    )
+    metadata = Metadata(
+        env_id=plan.env_id,
+        horizon=max(stop - start for start, stop in rows.episodes),
+        notes={"made by": f"slater collect {__version__}", "plan": json.dumps(plan.record())},
+        **bounds,
+    )
+    dataset = rows.dataset(costs, metadata)
+    _keep_curves(plan, parts, out)
+    save(dataset, out)
+    shutil.rmtree(parts)
+    return dataset
+
+
+def _keep_curves(plan: Plan, parts: Path, out: Path) -> None:
+    """Learning curves of all penalties beside the dataset: OUT.curves.jsonl, one line per episode."""
+    lines = []
+    for index, penalty in enumerate(plan.penalties):
+        # an episode that was lost with a stop and run again stands there twice, with the same numbers
+        curve = dict.fromkeys((parts / f"{index:02d}" / "curve.jsonl").read_text().splitlines())
+        lines += [json.dumps({"penalty": penalty, **json.loads(line)}) for line in curve]
+    write_atomic(out.with_name(out.name + ".curves.jsonl"), "".join(f"{line}\n" for line in lines).encode())
+
+
+def _claim(plan: Plan, out: Path) -> Path:
+    """The folder for work in progress; it must be new, or belong to the same plan."""
+    parts = out.with_name(out.name + ".parts")
+    path = parts / "plan.json"
+    content = json.dumps(plan.record(), indent=1)
+    try:
+        parts.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.read_text() != content:
+            raise InputError(f"{parts} is of another plan; remove it, or finish with the options in {path}.")
+        write_atomic(path, content.encode())
+    except OSError as error:
+        raise InputError(f"{parts} cannot be written: {error.strerror}.") from None
+    return parts
+
+
+def _stages(plan: Plan, parts: Path, workers: int, watch: Watch | None) -> Iterator[tuple[Stage, Rows]]:
+    """Every penalty's result, in the order of the plan."""
+    indices = range(len(plan.penalties))
+    if workers > 1 and len(plan.penalties) > 1:
+        spawn = multiprocessing.get_context("spawn")
+        with one_thread(), ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+            running = {pool.submit(_run_stage, plan, parts, index, None) for index in indices}
+            try:
+                while running:
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    for index in indices:
+        yield _run_stage(plan, parts, index, watch)
+
+
+def _run_stage(plan: Plan, parts: Path, index: int, watch: Watch | None) -> tuple[Stage, Rows]:
+    """Train and run the policy of one penalty, unless that is done already."""
+    folder = parts / f"{index:02d}"
+    folder.mkdir(exist_ok=True)
+    done = folder / "done.npz"
+    if not done.exists():
+        _fill(plan, folder, index, watch)
+    with np.load(done) as arrays:
+        content = dict(arrays)
+    means = content.pop("final")
+    stage = Stage(index, plan.penalties[index], float(means[0]), float(means[1]), plan.episodes)
+    return stage, Rows.from_arrays(content)
+
+
+def _fill(plan: Plan, folder: Path, index: int, watch: Watch | None) -> None:
+    seed = int(np.random.SeedSequence([plan.seed, index]).generate_state(1)[0] >> 1)
+    env = make(plan.env_id)
+    penalty = np.broadcast_to(np.array(plan.penalties[index]), (len(env.cost_names),))
+    half_range = _half_range(env.action_space)
+    env.close()
+    with (folder / "curve.jsonl").open("a") as curve:
+
+        def heard(steps: int, episode: Episode, figures: NDArray[Any]) -> None:
+            line = {"steps": steps, "return": episode.total_return, "cost": episode.cost}
+            line |= dict(zip(("critic_loss", "entropy", "alpha"), map(float, figures), strict=True))
+            curve.write(json.dumps(line) + "\n")
+            curve.flush()
+            if watch is not None:
+                watch(index, steps, episode)
+
+        learned = learn(plan.env_id, penalty, plan.steps, seed, plan.config, folder, heard)
+    save_policy(learned.policy, folder / "policy.safetensors")
+    noisy = NoisyPolicy(learned.policy, plan.noise, half_range)
+    final = Rows()
+    for episode in record(noisy, plan.env_id, plan.episodes, seed, deterministic=True):
+        assert episode.transitions is not None
+        final.append(episode.transitions, episode.terminated)
+    rows = final
+    if plan.keep_training:
+        rows = learned.rows
+        rows.extend(final)
+    content = io.BytesIO()
+    np.savez(content, **rows.arrays(), final=np.array([part.mean() for part in final.sums()]))  # type: ignore[arg-type]
+    write_atomic(folder / "done.npz", content.getvalue())
+
+
+def _half_range(space: Any) -> NDArray[np.float64] | None:
+    """Half the width of each action, None for discrete actions."""
+    if hasattr(space, "n"):
+        return None
+    return np.asarray((space.high.astype(np.float64) - space.low) / 2.0)

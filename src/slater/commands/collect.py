@@ -1,0 +1,165 @@
+"""`slater collect`: make a dataset by training policies on R - lambda*C and recording them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from slater.errors import InputError
+
+__all__ = ["run"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Make a dataset: train a policy on R - lambda*C for each penalty, then record it."""
+
+    env: Annotated[str, tyro.conf.Positional]
+    """environment, for example bullet/BallCircle or rwrl/cartpole"""
+    out: Path
+    """file to write: .hdf5 in the DSRL schema, or another format that slater data knows"""
+    penalty: tuple[str, ...] = ()
+    """lambda of each policy, in reward per unit of cost: one number, or one per cost as 0.5,2"""
+    preset: Literal["paper"] | None = None
+    """paper: the paper's penalties, noise, steps and episodes for a Real-World RL domain, on its one cost"""
+    steps: int | None = None
+    """training steps per penalty (default 100000; paper: 1000000)"""
+    episodes: int | None = None
+    """recorded episodes per penalty (default 300; paper: 1000)"""
+    noise: float | None = None
+    """noise on recorded actions, standard deviation in half action ranges (default 0.15)"""
+    keep_training: bool = False
+    """keep the training episodes too"""
+    thin: int | None = None
+    """episodes to keep in all, thinned on a grid of return and cost (default: all)"""
+    seed: int = 0
+    """seed of everything"""
+    workers: int = 1
+    """penalties trained side by side, in processes of one thread each"""
+    batch_size: int = 256
+    """transitions per update"""
+    hidden: tuple[int, ...] = (256, 256)
+    """width of each hidden layer"""
+    updates_per_step: float = 1.0
+    """gradient updates per environment step"""
+    reward_scale: float = 1.0
+    """factor on R - lambda*C in training"""
+    start_steps: int = 1_000
+    """steps with uniform actions before the policy acts"""
+    json: bool = False
+    """print the result as JSON"""
+
+
+def _plan(options: Options) -> Any:
+    from slater.collect import SACConfig
+    from slater.collect.plan import Plan, paper_plan
+
+    config = SACConfig(
+        hidden=options.hidden, batch_size=options.batch_size, updates_per_step=options.updates_per_step,
+        reward_scale=options.reward_scale, start_steps=options.start_steps,
+    )  # fmt: skip
+    given = {
+        "steps": options.steps,
+        "episodes": options.episodes,
+        "noise": options.noise,
+        "thin": options.thin,
+        "penalties": tuple(_penalty(text) for text in options.penalty) or None,
+    }
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    settings |= {"keep_training": options.keep_training, "seed": options.seed, "config": config}
+    if options.preset == "paper":
+        return paper_plan(options.env, **settings)
+    if "penalties" not in settings:
+        raise InputError("give the penalties, for example --penalty 0 0.5 2, or --preset paper.")
+    return Plan(options.env, **settings)
+
+
+def _penalty(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"the penalty {text!r} is not a number, nor numbers with commas between.") from None
+
+
+@dataclass
+class _Picture:
+    """The frontier in numbers: one line per finished penalty, and a live line for the one that trains."""
+
+    plan: Any
+    console: Console = field(default_factory=lambda: Console(stderr=True))
+    recent: list[tuple[float, float]] = field(default_factory=list)
+    tasks: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
+            TimeRemainingColumn(), TextColumn("{task.fields[figures]}"), console=self.console,
+            transient=True,
+        )  # fmt: skip
+
+    def watch(self, index: int, steps: int, episode: Any) -> None:
+        if index not in self.tasks:
+            self.recent.clear()
+            self.tasks[index] = self.progress.add_task(
+                f"penalty {_text(self.plan.penalties[index])}", total=self.plan.steps, figures=""
+            )
+        self.recent.append((episode.total_return, episode.cost))
+        mean = np.mean(self.recent[-20:], axis=0)
+        figures = f"return {mean[0]:.1f}, cost {mean[1]:.1f} (last 20 episodes)"
+        self.progress.update(self.tasks[index], completed=min(steps, self.plan.steps), figures=figures)
+
+    def finished(self, stage: Any) -> None:
+        if stage.index in self.tasks:
+            self.progress.remove_task(self.tasks[stage.index])
+        self.progress.console.print(
+            f"penalty {_text(stage.penalty):>10}: return {stage.mean_return:9.2f}, "
+            f"cost {stage.mean_cost:8.2f} per episode ({stage.episodes} recorded)",
+            highlight=False,
+        )
+
+
+def _text(penalty: tuple[float, ...]) -> str:
+    return ",".join(f"{value:g}" for value in penalty)
+
+
+def run(args: list[str]) -> int:
+    """Entry point of `slater collect`."""
+    options = tyro.cli(Options, args=args, prog="slater collect", description=Options.__doc__)
+    plan = _plan(options)
+    from slater.collect import collect
+
+    picture = _Picture(plan)
+    try:
+        with picture.progress:
+            dataset = collect(
+                plan, options.out, workers=options.workers, watch=picture.watch, finished=picture.finished
+            )
+    except KeyboardInterrupt:
+        picture.console.print(f"What is done is in {options.out}.parts; give the same command to go on.")
+        raise
+    episodes = dataset.episodes
+    returns, costs = episodes.returns, episodes.costs.sum(axis=1)
+    result = {
+        "file": str(options.out),
+        "rows": dataset.size,
+        "episodes": len(returns),
+        "fingerprint": dataset.fingerprint,
+        "returns": [float(returns.min()), float(returns.max())],
+        "costs": [float(costs.min()), float(costs.max())],
+    }
+    if options.json:
+        print(json.dumps(result, indent=1))
+        return 0
+    print(
+        f"{options.out}: {len(returns)} episodes, {dataset.size} rows, returns {returns.min():.1f} to "
+        f"{returns.max():.1f}, costs {costs.min():.1f} to {costs.max():.1f}\n"
+        f"fingerprint {dataset.fingerprint}"
+    )
+    return 0
