@@ -12,6 +12,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from slater.commands.parse import parse
 from slater.errors import InputError
 
 __all__ = ["run"]
@@ -19,7 +20,13 @@ __all__ = ["run"]
 
 @dataclass(frozen=True)
 class Options:
-    """Make a dataset: train a policy on R - lambda*C for each penalty, then record it."""
+    """Make a dataset: train a policy on R - lambda*C for each penalty, then record it.
+
+    Examples:
+        slater collect bullet/BallCircle --penalty 0 0.5 2 --steps 100000 --episodes 300 --out ball.hdf5
+        slater collect rwrl/cartpole --preset paper --steps 100000 --out cartpole.hdf5
+
+    """
 
     env: Annotated[str, tyro.conf.Positional]
     """environment, for example bullet/BallCircle or rwrl/cartpole"""
@@ -131,7 +138,7 @@ def _text(penalty: tuple[float, ...]) -> str:
 
 def run(args: list[str]) -> int:
     """Entry point of `slater collect`."""
-    options = tyro.cli(Options, args=args, prog="slater collect", description=Options.__doc__)
+    options = parse(Options, args, "collect")
     plan = _plan(options)
     from slater.collect import collect
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from slater import tabular as tab
+from slater.commands.parse import parse
 from slater.experiments.cells import prepare
 from slater.report.game import draw_game
 
@@ -37,7 +37,7 @@ class DemoArgs:
 
 def run(args: list[str]) -> int:
     """Draw a problem, log data, learn, compare, draw."""
-    options = tyro.cli(DemoArgs, args=args, prog="slater demo")
+    options = parse(DemoArgs, args, "demo")
     out = prepare(options.out)
     console = Console()
     rng = np.random.default_rng(options.seed)

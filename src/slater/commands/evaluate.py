@@ -11,6 +11,7 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
+from slater.commands.parse import parse
 from slater.errors import InputError
 from slater.policy import load
 
@@ -19,7 +20,13 @@ __all__ = ["run"]
 
 @dataclass(frozen=True)
 class Options:
-    """Run a trained policy in an environment."""
+    """Run a trained policy in an environment.
+
+    Examples:
+        slater evaluate runs/first --episodes 20
+        slater evaluate runs/first --last --env bullet/BallCircle --json
+
+    """
 
     run: Annotated[Path, tyro.conf.Positional]
     """folder of a run, or a .safetensors policy file"""
@@ -43,7 +50,7 @@ class Options:
 
 def run(args: list[str]) -> int:
     """Entry point of `slater evaluate`."""
-    options = tyro.cli(Options, args=args, prog="slater evaluate", description=Options.__doc__)
+    options = parse(Options, args, "evaluate")
     if options.mixture and options.last:
         raise InputError("choose one of --mixture and --last.")
     record = _record(options.run)

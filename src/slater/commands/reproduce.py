@@ -11,6 +11,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from slater.commands.parse import parse
 from slater.errors import InputError
 
 __all__ = ["ReproduceArgs", "run"]
@@ -24,9 +25,7 @@ class ReproduceArgs:
 
     Examples:
         slater reproduce figure1 --quick
-
         slater reproduce figure1 --class incomplete
-
         slater reproduce rates --repeats 20 --out runs/rates
 
     """
@@ -51,7 +50,7 @@ class ReproduceArgs:
 
 def run(args: list[str]) -> int:
     """Parse, run, print where the results are."""
-    options = tyro.cli(ReproduceArgs, args=args, prog="slater reproduce")
+    options = parse(ReproduceArgs, args, "reproduce")
     if options.repeats is not None and options.repeats < 1:
         raise InputError(f"repeats is {options.repeats}, but at least one is needed.")
     if options.workers is not None and options.workers < 1:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from slater.commands.parse import parse
 from slater.errors import InputError
 
 __all__ = ["run", "run_row", "run_table"]
@@ -17,7 +18,12 @@ __all__ = ["run", "run_row", "run_table"]
 
 @dataclass(frozen=True)
 class Options:
-    """A table of the runs below a folder."""
+    """A table of the runs below a folder.
+
+    Example:
+        slater runs runs/ --json
+
+    """
 
     folder: Annotated[Path, tyro.conf.Positional] = Path("runs")
     """a folder with runs in it, at any depth"""
@@ -27,7 +33,7 @@ class Options:
 
 def run(args: list[str]) -> int:
     """Entry point of `slater runs`."""
-    options = tyro.cli(Options, args=args, prog="slater runs", description=Options.__doc__)
+    options = parse(Options, args, "runs")
     if not options.folder.is_dir():
         raise InputError(f"there is no folder {options.folder}; give one that holds runs.")
     rows = [run_row(path.parent) for path in sorted(options.folder.rglob("run.json"))]

@@ -16,6 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from slater import tabular as tab
+from slater.commands.parse import parse
 from slater.errors import InputError
 from slater.tabular.files import load_problem
 from slater.tabular.output import Output
@@ -35,9 +36,7 @@ class TabularArgs:
 
     Examples:
         slater tabular --algo pdca --cmdp paper --seed 3 --n 1000 --json
-
         slater tabular --costs 2 --n 5000 --mode exactly-feasible
-
         slater tabular --algo mbcl --file problem.npz
 
     """
@@ -80,7 +79,7 @@ class TabularArgs:
 
 def run(args: list[str]) -> int:
     """Parse, run, print."""
-    options = tyro.cli(TabularArgs, args=args, prog="slater tabular")
+    options = parse(TabularArgs, args, "tabular")
     cmdp, data = _problem(options)
     algorithm = _algorithm(options)
     start = time.perf_counter()

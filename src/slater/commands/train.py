@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from slater.commands.parse import parse
 from slater.commands.runs import run_row, run_table
 from slater.errors import InputError
 
@@ -72,7 +73,7 @@ class Options:
 
 def run(args: list[str]) -> int:
     """Entry point of `slater train`."""
-    options = tyro.cli(Options, args=args, prog="slater train", description=Options.__doc__)
+    options = parse(Options, args, "train")
     if options.settings:
         return _print_settings(options.algorithm)
     if options.resume is not None:
