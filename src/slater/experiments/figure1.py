@@ -1,7 +1,8 @@
 """Figure 1 of the paper: reward and cost against the size of the dataset, on random CMDPs.
 
 Each repeat draws its own problem and data (seed = repeat), the same for every algorithm. Two kinds of
-curves: fixed settings, the same for every problem, chosen on other seeds; and the best setting of a grid
+curves: fixed settings, the same for every problem (the algorithms' defaults; some of them were compared on
+these very seeds, see docs/results-tabular.md); and the best setting of a grid
 for each problem *by its true value*, as the paper's unspecified tuning may have been. The latter cannot be
 had in practice and is marked `oracle`.
 """

@@ -68,11 +68,12 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     except InputError:
         raise
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} cannot be read as a NumPy .npz file ({_short(error)}).") from None
-
-
-def _short(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+        # NumPy's own text for a foreign file proposes to load it unsafely; that is no advice to pass on
+        kind = type(error).__name__
+        raise InputError(
+            f"{path} cannot be read as a NumPy .npz file: it is another format, damaged, or holds pickled "
+            f"objects ({kind}); write it with numpy.savez."
+        ) from None
 
 
 def save_model(path: str | Path, cmdp: CMDP, behaviour: Float | None = None) -> None:
