@@ -128,6 +128,10 @@ def test_own_model_and_own_log(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_bad_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no command 'fly'" in bad(capsys, "fly")
     assert "nope.npz" in bad(capsys, "tabular", "--file", "nope.npz")
+    assert "nope" in bad(capsys, "tabular", "--algo", "nope")
+    assert "nan" in bad(capsys, "tabular", "--n", "nan")
+    assert "--fast" in bad(capsys, "tabular", "--fast")
+    assert "reproduce" in bad(capsys, "reproduce")
     assert "n is 0" in bad(capsys, "tabular", "--n", "0")
     assert "seed is -1" in bad(capsys, "tabular", "--seed", "-1")
     assert "mbcl" in bad(capsys, "tabular", "--algo", "mbcl", "--mode", "nearly-feasible")
