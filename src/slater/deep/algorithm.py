@@ -12,14 +12,15 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from slater.data import Dataset
 from slater.deep.networks import PolicyNetwork
-from slater.deep.problem import Batch, Data, Problem
+from slater.deep.problem import Data, Problem, draw
 from slater.errors import InputError
 
 __all__ = ["Algorithm", "Config", "Member", "algorithms", "find", "make_config", "register"]
@@ -78,9 +79,33 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     Config: ClassVar[type[Config]]
     #: preset name -> settings that differ from the defaults
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    #: kinds of actions it can choose
+    actions: ClassVar[tuple[Literal["continuous", "discrete"], ...]] = ("continuous", "discrete")
+    #: the largest number of costs it can limit; None: any
+    most_costs: ClassVar[int | None] = None
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config
+
+    def check(self, dataset: Dataset) -> None:
+        """Refuse, with an `InputError`, a dataset that this algorithm cannot learn from."""
+        kind = "discrete" if dataset.discrete else "continuous"
+        if kind not in self.actions:
+            raise InputError(f"{self.name} chooses {self.actions[0]} actions; those of this data are {kind}.")
+        if self.most_costs is not None and len(dataset.cost_names) > self.most_costs:
+            raise InputError(
+                f"{self.name} can limit {self.most_costs} cost at most; "
+                f"this data has {len(dataset.cost_names)}: {', '.join(dataset.cost_names)}."
+            )
+
+    def data(self, dataset: Dataset, problem: Problem, data: Data) -> Any:
+        """What `draw` takes from: a PyTree of device arrays; the prepared transitions unless overridden."""
+        del dataset, problem
+        return data
+
+    def draw(self, problem: Problem, data: Any, key: Array) -> Any:
+        """The minibatch of one iteration, from what `data` gave."""
+        return draw(data, problem, key, self.config.batch_size)
 
     @abc.abstractmethod
     def init(self, problem: Problem, key: Array) -> State:
@@ -88,7 +113,7 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
 
     @abc.abstractmethod
     def update(
-        self, problem: Problem, state: State, batch: Batch, key: Array, step: Array, phase: str
+        self, problem: Problem, state: State, batch: Any, key: Array, step: Array, phase: str
     ) -> tuple[State, dict[str, Array]]:
         """Iteration `step` (from 0) of `phase`; and scalars to log: `loss/...` must stay finite."""
 
@@ -118,7 +143,7 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         return {}
 
     def choose(
-        self, problem: Problem, data: Data, members: Sequence[Member], policies: Sequence[PolicyNetwork],
+        self, problem: Problem, data: Any, members: Sequence[Member], policies: Sequence[PolicyNetwork],
         key: Array, tick: Callable[[str, int, int], None],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Mixture weights, shape (members,), and the members with what was learned about them.

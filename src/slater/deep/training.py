@@ -40,7 +40,7 @@ from slater.deep import checkpoint
 from slater.deep.algorithm import Algorithm, Member, find, make_config
 from slater.deep.metrics import MetricsFile
 from slater.deep.networks import PolicyNetwork
-from slater.deep.problem import Data, Problem, draw, prepare
+from slater.deep.problem import Problem, prepare
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
 from slater.policy import Mixture, write_atomic
@@ -167,10 +167,12 @@ class _Training:
         self.run, self.folder, self.watcher = run, folder, watcher
         self.algorithm = run.make()
         config = self.algorithm.config
-        self.problem, self.data = prepare(
+        self.algorithm.check(dataset)
+        self.problem, transitions = prepare(
             dataset, resolve_limits(run.limits, dataset.cost_names), config.gamma,
             normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
         )  # fmt: skip
+        self.data = self.algorithm.data(dataset, self.problem, transitions)
         self.key = jax.random.key(run.seed)
         self.chunk = compile_chunk(self.algorithm, self.problem)
         self.members: list[Member] = []
@@ -383,13 +385,13 @@ def compile_chunk(
 
     @eqx.filter_jit(donate="all-except-first")
     def chunk(
-        constants: tuple[Data, Array], state: Any, start: Array, stop: Array, phase: str
+        constants: tuple[Any, Array], state: Any, start: Array, stop: Array, phase: str
     ) -> tuple[Any, dict[str, Array], Array]:
         data, key = constants
 
         def iteration(step: Array, state: Any) -> tuple[Any, dict[str, Array]]:
             key_batch, key_update = jax.random.split(jax.random.fold_in(key, step))
-            batch = draw(data, problem, key_batch, algorithm.config.batch_size)
+            batch = algorithm.draw(problem, data, key_batch)
             return algorithm.update(problem, state, batch, key_update, step, phase)
 
         def body(
