@@ -98,6 +98,11 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
                 f"this data has {len(dataset.cost_names)}: {', '.join(dataset.cost_names)}."
             )
 
+    def settled(self, dataset: Dataset) -> ConfigT:
+        """The settings with what they leave to the data decided."""
+        del dataset
+        return self.config
+
     def data(self, dataset: Dataset, problem: Problem, data: Data) -> Any:
         """What `draw` takes from: a PyTree of device arrays; the prepared transitions unless overridden."""
         del dataset, problem
@@ -143,14 +148,14 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         return {}
 
     def choose(
-        self, problem: Problem, data: Any, members: Sequence[Member], policies: Sequence[PolicyNetwork],
-        key: Array, tick: Callable[[str, int, int], None],
+        self, problem: Problem, state: State, data: Any, members: Sequence[Member],
+        policies: Sequence[PolicyNetwork], key: Array, tick: Callable[[str, int, int], None],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Mixture weights, shape (members,), and the members with what was learned about them.
 
         Uniform unless an algorithm knows better; `tick(what, done, total)` hears of long work.
         """
-        del problem, data, policies, key, tick
+        del problem, state, data, policies, key, tick
         return np.full(len(members), 1.0 / len(members)), list(members)
 
 

@@ -27,8 +27,8 @@ keeps the game and changes its parts where trials showed that they fail on netwo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -38,94 +38,23 @@ import optax
 from jax import Array
 from numpy.typing import NDArray
 
+from slater.data import Dataset
 from slater.deep.algorithm import Algorithm, Config, Member, register
 from slater.deep.critics import advantage, bellman_error, bellman_halves, residual, squared_bellman_error
 from slater.deep.dual import DualState, make_dual, relative_excess
 from slater.deep.estimators import FQE, FittedQ, polyak
+from slater.deep.model import ModelFit, fit_step, make_model, model_values
 from slater.deep.networks import Categorical, Critic, PolicyNetwork, make_critic, make_policy
+from slater.deep.pdca_config import PAPER, PDCAConfig
 from slater.deep.problem import Batch, Data, Problem
 from slater.deep.selection import select
-from slater.errors import InputError
 
-__all__ = ["PDCA", "PDCAConfig", "PDCAState"]
+__all__ = ["PAPER", "PDCA", "PDCAConfig", "PDCAState"]
 
-
-#: Algorithm 2 as printed, with the appendix' settings for Bullet
-PAPER: Mapping[str, Any] = {
-    "steps": 100_000, "C": 5.0, "critic": "hinge", "dual": "greedy_box", "estimator": "residual",
-    "warm_steps": 0, "ope_steps": 0, "log_std_max": 2.0, "temperature": 0.0, "mixture": "uniform",
-    "margin": 0.0, "normalise_observations": False,
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class PDCAConfig(Config):
-    """Settings of PDCA. "paper" marks what the preset `paper` changes, and to what."""
-
-    steps: int = 37_000
-    """gradient iterations in all; the default is ten rounds after the warm start (paper: 100,000)"""
-    eta_fast: float = 1e-3
-    """learning rate of the critics (paper, Bullet: 1e-3; RWRL: 3e-4)"""
-    eta_slow: float = 1e-4
-    """learning rate of the policy (paper: 1e-4)"""
-    C: float = 10.0
-    """C_infinity, the bound on weights in W: weight of the Bellman error against pessimism (paper: 5)"""
-    B: float = 5.0
-    """bound on the sum of multipliers, for rewards and costs scaled to [0, 1] (paper: 5, from {2, 5, 10})"""
-    critic: Literal["squared", "hinge"] = "squared"
-    """form of E_D: squared double-Q residual, or the printed C max{E delta_+, E delta_-} (paper: hinge)"""
-    dual: Literal["greedy", "greedy_box", "projected_gradient", "exponentiated_gradient", "pi"] = (
-        "projected_gradient"
-    )
-    """lambda-player (paper: greedy_box)"""
-    dual_rate: float = 0.5
-    """step of lambda for an estimate of twice the limit or more (gradient players)"""
-    dual_gain: float = 0.5
-    """proportional gain of the pi player, per relative excess"""
-    dual_start: float = 1.0
-    """sum of the multipliers at the start (gradient players)"""
-    estimator: Literal["fqe", "residual"] = "fqe"
-    """OPE for lambda: fitted Q evaluation, or E_D as printed (paper: residual)"""
-    polyak: float = 0.005
-    """rate of the critics' target networks, per iteration"""
-    deflation: float = 0.01
-    """rate at which FQE solves for the level of its estimate, per iteration; 0 leaves it to the targets"""
-    warm_steps: int = 2_000
-    """iterations of cloning and return regression before the game starts (paper: 0)"""
-    joint_steps: int = 1_000
-    """iterations of critics and policy per round, lambda fixed"""
-    ope_steps: int = 2_500
-    """iterations of OPE per round; 0 moves everything in every iteration (paper: 0)"""
-    ope_polyak: float = 0.02
-    """rate of FQE's target network, per iteration; it runs from scratch and briefly, so it may be fast"""
-    log_std_max: float = -1.0
-    """largest log standard deviation of a Gaussian policy before the tanh (paper: 2)"""
-    clone_weight: float = 0.0
-    """weight of -log pi(a|s) in the policy's loss, relative to the mean size of its critics"""
-    temperature: float = 0.02
-    """discrete actions: logits follow advantage / (temperature * H); 0 is the plain gradient (paper: 0)"""
-    margin: float = 0.1
-    """share of every limit that is held back, for what estimates and conversions get wrong (paper: 0)"""
-    mixture: Literal["lp", "uniform"] = "lp"
-    """weights over kept policies: linear program on estimates, or uniform (paper: uniform)"""
-    select_steps: int = 6_000
-    """iterations of the careful FQE of each policy that the linear program gives weight"""
-    select_copies: int = 2
-    """networks per utility in the careful FQE; a cost counts as the largest of them, a reward as the mean"""
-    select_limit: int = 8
-    """policies that are estimated carefully at most"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("eta_fast", "eta_slow", "C", "B", "polyak"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
-        if not 0 <= self.margin < 1:
-            raise InputError(f"margin must be in [0, 1), not {self.margin}.")
-        if self.joint_steps < 1 or min(self.warm_steps, self.ope_steps, self.temperature) < 0:
-            raise InputError(
-                "joint_steps must be at least 1; warm_steps, ope_steps and temperature at least 0."
-            )
+#: a careful estimate of a policy: J of every utility by several networks, shape (M, 1+I)
+Careful = Callable[[PolicyNetwork, Array], Any]
+#: rollouts per network of the model in a careful estimate
+CAREFUL_ROLLOUTS = 1024
 
 
 class PDCAState(eqx.Module):
@@ -145,6 +74,7 @@ class PDCAState(eqx.Module):
     opt_fg: Any
     opt_h: Any
     opt_pi: Any
+    model: ModelFit | None
     dual: DualState
     lam_mean: Array
     estimate: Array
@@ -171,25 +101,34 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
 
     # -- the schedule -------------------------------------------------------------------------------------
 
+    def settled(self, dataset: Dataset) -> PDCAConfig:
+        """The estimator auto becomes fqe where all observations are 0 or 1, else model."""
+        if self.config.estimator != "auto":
+            return self.config
+        seen = dataset.observations[:10_000]
+        one_hot = bool(np.all((seen == 0) | (seen == 1)))
+        return replace(self.config, estimator="fqe" if one_hot else "model")
+
     def phase(self, step: int) -> tuple[str, int]:
-        """warm, then rounds of joint and ope; without rounds, joint to the end."""
+        """warm, fit (of the model), then rounds of joint and ope; without rounds, joint to the end."""
         config = self.config
         if step < config.warm_steps:
-            return "warm", min(config.warm_steps, config.steps)
-        if config.ope_steps == 0:
+            return "warm", config.warm_steps
+        if step < config.start:
+            return "fit", config.start
+        if config.ope_length == 0:
             return "joint", config.steps
-        length = config.joint_steps + config.ope_steps
-        start = config.warm_steps + (step - config.warm_steps) // length * length
+        start = config.start + (step - config.start) // config.round_length * config.round_length
         if step < start + config.joint_steps:
-            return "joint", min(start + config.joint_steps, config.steps)
-        return "ope", min(start + length, config.steps)
+            return "joint", start + config.joint_steps
+        return "ope", start + config.round_length
 
     def keeps(self, done: int) -> bool:
         """At the end of each round, with its estimate; without rounds, at the interval."""
         config = self.config
-        if config.ope_steps == 0:
+        if config.ope_length == 0:
             return super().keeps(done)
-        rounds, rest = divmod(done - config.warm_steps, config.joint_steps + config.ope_steps)
+        rounds, rest = divmod(done - config.start, config.round_length)
         return rest == 0 and rounds >= 1
 
     # -- the game -----------------------------------------------------------------------------------------
@@ -199,16 +138,19 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         config, copies = self.config, 2 if self.config.critic == "squared" else 1
         key_f, key_g, key_h, key_pi = jax.random.split(key, 4)
 
+        with_model = config.estimator == "model"
         f = self._networks(problem, key_f, copies)
         g = tuple(self._networks(problem, k, copies) for k in jax.random.split(key_g, problem.costs))
-        h = self._networks(problem, key_h, len(self._estimated(problem)))
+        h = () if with_model else self._networks(problem, key_h, len(self._estimated(problem)))
         pi = make_policy(problem, config.hidden, key_pi, (-20.0, config.log_std_max))
         return PDCAState(
             f=f, g=g, h=h, pi=pi,
             fg_target=(f, *g) if config.critic == "squared" else (),
             h_target=h if config.estimator == "fqe" else (),
             opt_fg=self.fast.init((f, g)), opt_h=self.fast.init(h), opt_pi=self.slow.init(pi),
-            dual=self.dual.init(problem.costs), lam_mean=jnp.zeros(problem.costs), estimate=jnp.zeros(len(h)),
+            model=self._new_model(problem, key_h) if with_model else None,
+            dual=self.dual.init(problem.costs), lam_mean=jnp.zeros(problem.costs),
+            estimate=jnp.zeros(len(self._estimated(problem))),
         )  # fmt: skip
 
     def update(
@@ -217,15 +159,17 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         """One iteration of Algorithm 2, or of a phase of it."""
         if phase == "warm":
             return self._warm(state, batch)
+        if phase == "fit":
+            return self._fit(problem, state, batch)
         key_s, key_next, key_initial = jax.random.split(key, 3)
         pi_s, pi_next = state.pi.choice(batch.s, key_s), state.pi.choice(batch.s_next, key_next)
         metrics: dict[str, Array] = {}
-        in_rounds = self.config.ope_steps > 0
+        in_rounds = self.config.ope_length > 0
         if phase == "joint":
             state, metrics = self._critics(problem, state, batch, pi_s, pi_next, metrics)
-        if phase == "ope":
+        if phase == "ope" and state.model is None:
             state = self._fresh_estimator(problem, state, step)
-        if phase == "ope" or not in_rounds:
+        if (phase == "ope" or not in_rounds) and state.model is None:
             state, metrics = self._estimator(problem, state, batch, pi_next, metrics)
         if phase == "joint":
             state, metrics = self._actor(problem, state, batch, key_s, metrics)
@@ -236,7 +180,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             metrics[f"lambda/{name}"] = state.dual.lam[i]
             metrics[f"ope/{name}"] = h / problem.scale[1 + i]
             metrics[f"slack/{name}"] = (problem.tau[i] - h) / problem.scale[1 + i]
-        if len(state.h) > problem.costs:
+        if len(state.estimate) > problem.costs:
             metrics["ope/reward"] = state.estimate[0] / problem.scale[0]
         return state, metrics
 
@@ -291,7 +235,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     def _fresh_estimator(self, problem: Problem, state: PDCAState, step: Array) -> PDCAState:
         """New networks h at the first iteration of a round's OPE."""
         config = self.config
-        place = (step - config.warm_steps) % (config.joint_steps + config.ope_steps)
+        place = (step - config.start) % config.round_length
 
         def fresh() -> tuple[Any, ...]:
             key = jax.random.fold_in(jax.random.key(0), step)
@@ -379,25 +323,40 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         self, problem: Problem, state: PDCAState, pi: PolicyNetwork, batch: Batch, key: Array, step: Array
     ) -> PDCAState:
         """z_i = tau_i - h^i(s0, pi), then the lambda-player's move (with rounds, at their end)."""
-        config = self.config
-        h = state.h_target or state.h
-        choice = pi.choice(batch.s0, key)
-        now = jnp.stack([jnp.mean(critic(batch.s0, choice)) for critic in h])
-        length = config.joint_steps + config.ope_steps if config.ope_steps > 0 else 1
-        moves_now = (step + 1 - config.warm_steps) % length == 0
-        # in rounds a mean over about the last eighth of OPE: single values swing with the networks
-        rate = 1.0 if length == 1 else min(8.0 / config.ope_steps, 1.0)
-        estimate = state.estimate + rate * (now - state.estimate)
+        config, length = self.config, self.config.round_length
+        if state.model is not None:
+            estimate = _cautious(model_values(problem, state.model.model, pi, batch.s0, key))
+        else:
+            choice = pi.choice(batch.s0, key)
+            now = jnp.stack([jnp.mean(h(batch.s0, choice)) for h in state.h_target or state.h])
+            # in rounds a mean over about the last eighth of OPE: single values swing with the networks
+            rate = 1.0 if length == 1 else min(8.0 / config.ope_steps, 1.0)
+            estimate = state.estimate + rate * (now - state.estimate)
+        moves_now = (step + 1 - config.start) % length == 0
         floor = 1e-3 / (1.0 - problem.gamma)
         moved = self.dual.update(
             state.dual, relative_excess(estimate[-problem.costs :], self._tau(problem), floor)
         )
         dual = jax.tree.map(lambda new, old: jnp.where(moves_now, new, old), moved, state.dual)
         # lambda_bar is over the multipliers that were played, before this move
-        round_number = (step + 1 - config.warm_steps) // length
+        round_number = (step + 1 - config.start) // length
         mean = state.lam_mean + (state.dual.lam - state.lam_mean) / jnp.maximum(round_number, 1)
         lam_mean = jnp.where(moves_now, mean, state.lam_mean)
         return replace(state, dual=dual, lam_mean=lam_mean, estimate=estimate)
+
+    def _new_model(self, problem: Problem, key: Array) -> ModelFit:
+        config = self.config
+        return make_model(
+            problem, config.hidden, config.model_copies, config.eta_fast, config.model_steps, key
+        )
+
+    def _fit(self, problem: Problem, state: PDCAState, batch: Batch) -> tuple[PDCAState, dict[str, Array]]:
+        """The model, by regression."""
+        assert state.model is not None
+        model, loss = fit_step(
+            state.model, batch, problem.gamma, self.config.eta_fast, self.config.model_steps
+        )
+        return replace(state, model=model), {"loss/model": loss}
 
     def _warm(self, state: PDCAState, batch: Batch) -> tuple[PDCAState, dict[str, Array]]:
         """Clone the data's policy at the fast rate; regress f and g on the data's returns."""
@@ -430,38 +389,53 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
 
     def estimates(self, problem: Problem, state: PDCAState) -> tuple[float, ...] | None:
         """h(s0, pi), reward first; nothing where the reward is not estimated."""
-        if len(state.h) == problem.costs:
+        if len(state.estimate) == problem.costs:
             return None
         return tuple(float(x) for x in state.estimate)
 
     def choose(
-        self, problem: Problem, data: Data, members: Sequence[Member], policies: Sequence[PolicyNetwork],
-        key: Array, tick: Callable[[str, int, int], None],
+        self, problem: Problem, state: PDCAState, data: Data, members: Sequence[Member],
+        policies: Sequence[PolicyNetwork], key: Array, tick: Callable[[str, int, int], None],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Weights over the members: uniform, or the linear program with careful estimates."""
-        if self.config.mixture == "uniform":
-            return super().choose(problem, data, members, policies, key, tick)
+        config = self.config
+        if config.mixture == "uniform":
+            return super().choose(problem, state, data, members, policies, key, tick)
+        if state.model is not None:
+            careful, most = self._careful_model(problem, state.model, data), len(members)
+        else:
+            careful, most = self._careful_fqe(problem, data, tick), config.select_limit
+
+        def refine(index: int) -> NDArray[np.float64]:
+            copies = careful(policies[index], jax.random.fold_in(key, members[index].step))
+            tick(f"policy of step {members[index].step}", 1, 1)
+            return np.asarray(_cautious(jnp.asarray(copies)), dtype=np.float64)
+
+        quick = np.array([m.estimates for m in members], dtype=np.float64)
+        weights, used, refined = select(quick, np.asarray(self._tau(problem), np.float64), refine, most)
+        better = [Member(m.step, tuple(used[k]), careful=k in refined) for k, m in enumerate(members)]
+        return weights, better
+
+    def _careful_model(self, problem: Problem, fit: ModelFit, data: Data) -> Careful:
+        """Many rollouts in the model."""
+
+        @eqx.filter_jit
+        def values(policy: PolicyNetwork, key: Array) -> Array:
+            key_first, key_rollout = jax.random.split(key)
+            rows = jax.random.randint(key_first, (CAREFUL_ROLLOUTS,), 0, data.initial.shape[0])
+            return model_values(problem, fit.model, policy, data.initial[rows], key_rollout)
+
+        return values
+
+    def _careful_fqe(self, problem: Problem, data: Data, tick: Callable[[str, int, int], None]) -> Careful:
+        """FQE from scratch."""
         config = self.config
         fqe = FQE(
             problem, data, steps=config.select_steps, batch_size=config.batch_size, hidden=config.hidden,
             learning_rate=config.eta_fast, polyak_rate=config.ope_polyak, deflation=config.deflation,
             copies=config.select_copies,
         )  # fmt: skip
-
-        def refine(index: int) -> NDArray[np.float64]:
-            copies = fqe(
-                policies[index],
-                jax.random.fold_in(key, members[index].step),
-                lambda done: tick(f"FQE of the policy of step {members[index].step}", done, fqe.steps),
-            )
-            return np.append(copies[:, 0].mean(), copies[:, 1:].max(axis=0))
-
-        quick = np.array([m.estimates for m in members], dtype=np.float64)
-        weights, used, refined = select(
-            quick, np.asarray(self._tau(problem), dtype=np.float64), refine, config.select_limit
-        )
-        better = [Member(m.step, tuple(used[k]), careful=k in refined) for k, m in enumerate(members)]
-        return weights, better
+        return lambda policy, key: fqe(policy, key, lambda done: tick("FQE of a policy", done, fqe.steps))
 
     def report(
         self, problem: Problem, state: PDCAState, members: Sequence[Member], weights: NDArray[np.float64]
@@ -499,3 +473,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
 def _pessimist(u: int) -> Callable[..., Array]:
     """The smaller value of a reward, the larger one of a cost."""
     return jnp.min if u == 0 else jnp.max
+
+
+def _cautious(copies: Array) -> Array:
+    """One estimate per utility, shape (1+I,), from several, shape (M, 1+I): mean reward, largest cost."""
+    return jnp.append(jnp.mean(copies[:, 0]), jnp.max(copies[:, 1:], axis=0))

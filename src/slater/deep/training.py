@@ -165,9 +165,10 @@ class _Training:
 
     def __init__(self, run: Run, dataset: Dataset, folder: Path, watcher: Watcher) -> None:
         self.run, self.folder, self.watcher = run, folder, watcher
-        self.algorithm = run.make()
+        algorithm = run.make()
+        algorithm.check(dataset)
+        self.algorithm = type(algorithm)(algorithm.settled(dataset))
         config = self.algorithm.config
-        self.algorithm.check(dataset)
         self.problem, transitions = prepare(
             dataset, resolve_limits(run.limits, dataset.cost_names), config.gamma,
             normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
@@ -326,7 +327,7 @@ class _Training:
             checkpoint.restore(self._member_path(m), last)[0] for m in self.members
         ]
         weights, members = self.algorithm.choose(
-            self.problem, self.data, self.members, policies, jax.random.fold_in(self.key, 2**32 - 2),
+            self.problem, state, self.data, self.members, policies, jax.random.fold_in(self.key, 2**32 - 2),
             self.watcher.selecting,
         )  # fmt: skip
         chosen = [k for k in range(len(members)) if weights[k] > 0]
@@ -399,8 +400,8 @@ def compile_chunk(
         ) -> tuple[Array, Any, dict[str, Array], Array]:
             step, state, sums, _ = carry
             state, metrics = iteration(step, state)
-            losses = jnp.stack([value for name, value in metrics.items() if name.startswith("loss/")])
-            fine = jnp.all(jnp.abs(losses) < EXPLOSION)  # False for NaN too
+            losses = [value for name, value in metrics.items() if name.startswith("loss/")]
+            fine = jnp.all(jnp.abs(jnp.array(losses)) < EXPLOSION)  # False for NaN too
             sums = {name: sums[name] + value for name, value in metrics.items()}
             return step + 1, state, sums, jnp.where(fine, -1, step)
 

@@ -1,0 +1,115 @@
+"""Settings of PDCA: the default, and Algorithm 2 as the paper prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from slater.deep.algorithm import Config
+from slater.errors import InputError
+
+__all__ = ["PAPER", "PDCAConfig"]
+
+#: Algorithm 2 as printed, with the appendix' settings for Bullet
+PAPER: Mapping[str, Any] = {
+    "steps": 100_000, "batch_size": 512, "hidden": (256, 256), "C": 5.0, "critic": "hinge",
+    "dual": "greedy_box", "estimator": "residual", "warm_steps": 0, "ope_steps": 0, "log_std_max": 2.0,
+    "temperature": 0.0, "mixture": "uniform", "margin": 0.0, "normalise_observations": False,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PDCAConfig(Config):
+    """Settings of PDCA. "paper" marks what the preset `paper` changes, and to what."""
+
+    steps: int = 32_030
+    """gradient iterations in all; the default: warm start, model, 30 rounds (paper: 100,000)"""
+    batch_size: int = 256
+    """transitions per iteration (paper: 512)"""
+    hidden: tuple[int, ...] = (128, 128)
+    """width of each hidden layer, of every network (paper: 256, 256)"""
+    eta_fast: float = 1e-3
+    """learning rate of the critics (paper, Bullet: 1e-3; RWRL: 3e-4)"""
+    eta_slow: float = 1e-4
+    """learning rate of the policy (paper: 1e-4)"""
+    C: float = 10.0
+    """C_infinity, the bound on weights in W: weight of the Bellman error against pessimism (paper: 5)"""
+    B: float = 5.0
+    """bound on the sum of multipliers, for rewards and costs scaled to [0, 1] (paper: 5, from {2, 5, 10})"""
+    critic: Literal["squared", "hinge"] = "squared"
+    """form of E_D: squared double-Q residual, or the printed C max{E delta_+, E delta_-} (paper: hinge)"""
+    dual: Literal["greedy", "greedy_box", "projected_gradient", "exponentiated_gradient", "pi"] = (
+        "projected_gradient"
+    )
+    """lambda-player (paper: greedy_box)"""
+    dual_rate: float = 0.5
+    """step of lambda for an estimate of twice the limit or more (gradient players)"""
+    dual_gain: float = 0.5
+    """proportional gain of the pi player, per relative excess"""
+    dual_start: float = 1.0
+    """sum of the multipliers at the start (gradient players)"""
+    estimator: Literal["auto", "model", "fqe", "residual"] = "auto"
+    """OPE for lambda: rollouts in a learned model, fitted Q evaluation, or E_D as printed (paper: residual);
+    auto is fqe where all observations are 0 or 1 (one-hot states have no smooth dynamics), else model"""
+    model_steps: int = 15_000
+    """iterations in which the model is fitted, before the first round"""
+    model_copies: int = 3
+    """networks of the model; a cost counts as the largest of them, a reward as the mean"""
+    polyak: float = 0.005
+    """rate of the critics' target networks, per iteration"""
+    deflation: float = 0.01
+    """rate at which FQE solves for the level of its estimate, per iteration; 0 leaves it to the targets"""
+    warm_steps: int = 2_000
+    """iterations of cloning and return regression before the game starts (paper: 0)"""
+    joint_steps: int = 500
+    """iterations of critics and policy per round, lambda fixed"""
+    ope_steps: int = 2_500
+    """iterations of FQE per round; 0 moves everything in every iteration (paper: 0); a model needs 1"""
+    ope_polyak: float = 0.02
+    """rate of FQE's target network, per iteration; it runs from scratch and briefly, so it may be fast"""
+    log_std_max: float = -1.0
+    """largest log standard deviation of a Gaussian policy before the tanh (paper: 2)"""
+    clone_weight: float = 0.0
+    """weight of -log pi(a|s) in the policy's loss, relative to the mean size of its critics"""
+    temperature: float = 0.02
+    """discrete actions: logits follow advantage / (temperature * H); 0 is the plain gradient (paper: 0)"""
+    margin: float = 0.1
+    """share of every limit that is held back, for what estimates and conversions get wrong (paper: 0)"""
+    mixture: Literal["lp", "uniform"] = "lp"
+    """weights over kept policies: linear program on estimates, or uniform (paper: uniform)"""
+    select_steps: int = 6_000
+    """iterations of the careful FQE of each policy that the linear program gives weight"""
+    select_copies: int = 2
+    """networks per utility in the careful FQE; a cost counts as the largest of them, a reward as the mean"""
+    select_limit: int = 8
+    """policies that are estimated carefully at most"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("eta_fast", "eta_slow", "C", "B", "polyak"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        if not 0 <= self.margin < 1:
+            raise InputError(f"margin must be in [0, 1), not {self.margin}.")
+        if self.model_copies < 1 or self.model_steps < 1:
+            raise InputError("model_copies and model_steps must be at least 1.")
+        if self.joint_steps < 1 or min(self.warm_steps, self.ope_steps, self.temperature) < 0:
+            raise InputError(
+                "joint_steps must be at least 1; warm_steps, ope_steps and temperature at least 0."
+            )
+
+    @property
+    def start(self) -> int:
+        """Iterations before the first round: the warm start, and the model's if there is one."""
+        return self.warm_steps + (self.model_steps if self.estimator == "model" else 0)
+
+    @property
+    def ope_length(self) -> int:
+        """Iterations of OPE at the end of a round."""
+        return 1 if self.estimator == "model" else self.ope_steps
+
+    @property
+    def round_length(self) -> int:
+        """Iterations of a round; 1 where everything moves in every iteration."""
+        return self.joint_steps + self.ope_length if self.ope_length else 1
