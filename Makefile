@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml
 
 install: $(STAMP)            ## create .venv with everything the other targets need
 
-demo: $(STAMP)               ## the main job on an embedded default, ending with a figure
+demo: $(STAMP)               ## PDCA on the embedded data under a limit, ending with a figure (a few minutes)
 	$(BIN)/slater demo
 
 test: $(STAMP)               ## linter, type checker and all tests
@@ -34,7 +34,7 @@ lint: $(STAMP)               ## linter, formatter and type checker
 bench: $(STAMP)              ## speed, as ratios inside one run; written to benchmarks/results
 	$(BIN)/python -m benchmarks.tabular
 	$(BIN)/python -m benchmarks.rollout
-	$(BIN)/python -m benchmarks.data_memory --gigabytes 1 --allowed-gigabytes 0.6
+	$(BIN)/python -m benchmarks.data_memory --gigabytes 2 --allowed-gigabytes 0.6
 	$(BIN)/python -m pip install --quiet 'torch>=2.6'
 	$(BIN)/python -m benchmarks.deep
 

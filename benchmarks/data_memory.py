@@ -3,8 +3,9 @@
     python -m benchmarks.data_memory --gigabytes 4 --allowed-gigabytes 1
 
 makes a DSRL file, then, in child processes whose address space is limited by the kernel (RLIMIT_AS, which
-counts everything: code, heap, buffers, memory maps): checks it, converts it to a store, and draws random
-batches for training from the store. As a control, loading the file whole must fail under the same limit.
+counts everything: code, heap, buffers, memory maps): checks it, converts it to a store, draws random batches
+from the store, and trains PDCA on it in shards (with a larger limit: JAX alone takes 0.6 GiB of address
+space). As a control, loading the file whole must fail under the limit. The files are deleted at the end.
 Prints peak resident memory and speed of each step and writes benchmarks/results/data_memory.json.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,6 +43,10 @@ class Options:
     """Size of the file, GiB."""
     allowed_gigabytes: float = 1.0
     """Address space that a child process may use, GiB."""
+    train_allowed_gigabytes: float = 1.0
+    """Address space that the child process that trains may use, GiB."""
+    memory: float = 0.2
+    """Memory for the data while training, GB (`slater train --memory`)."""
     batches: int = 2000
     """Random batches to draw from the store."""
     batch: int = 512
@@ -79,7 +85,30 @@ def make_file(path: Path, rows: int) -> None:
             file["timeouts"][start:stop] = (np.arange(start, stop) + 1) % HORIZON == 0
 
 
-def run_step(step: str, folder: Path, batches: int, batch: int) -> dict[str, Any]:
+def train_in_shards(store: Path, out: Path, memory: float) -> dict[str, Any]:
+    """Train PDCA with small networks on four shards of the store; what came of it."""
+    from slater.deep import train
+    from slater.deep.metrics import read_metrics
+    from slater.deep.streaming import COPIES, row_bytes
+
+    data = StoredDataset(store)
+    batch = 256
+    rows = int(memory * 1e9 / (COPIES * row_bytes(data)))
+    steps = 4 * rows // batch
+    train(
+        "pdca", data, [20.0], out, preset="paper", options={"memory": memory},
+        steps=steps, hidden=(64, 64), batch_size=batch, keep_every=steps,
+    )  # fmt: skip
+    seconds = read_metrics(out / "metrics.jsonl")[-1]["seconds"]
+    return {
+        "steps": steps,
+        "rows_per_shard": rows,
+        "shards": 4,
+        "milliseconds_per_step": 1e3 * seconds / steps,
+    }
+
+
+def run_step(step: str, folder: Path, batches: int, batch: int, memory: float) -> dict[str, Any]:
     """One step, in this process; what it measured."""
     source, store = folder / "large.hdf5", folder / "large.store"
     begun = time.perf_counter()
@@ -106,6 +135,8 @@ def run_step(step: str, folder: Path, batches: int, batch: int) -> dict[str, Any
         result["cpu_milliseconds_per_batch"] = 1000 * (time.process_time() - used) / batches
         mean = total / (batches * batch)
         assert abs(mean) < 0.05, f"the mean reward of the samples is {mean}, far from 0"
+    elif step == "train":
+        result |= train_in_shards(store, folder / "run", memory)
     result["seconds"] = time.perf_counter() - begun
     usage = resource.getrusage(resource.RUSAGE_SELF)
     result["cpu_seconds"] = usage.ru_utime + usage.ru_stime
@@ -115,14 +146,16 @@ def run_step(step: str, folder: Path, batches: int, batch: int) -> dict[str, Any
 
 def child(step: str, options: Options, folder: Path) -> dict[str, Any]:
     """Run a step in a process that may use only the allowed address space."""
-    limit = int(options.allowed_gigabytes * GIB)
+    from slater.deep.sweep import one_thread  # here: only the child that trains has room for JAX
+
+    limit = int((options.train_allowed_gigabytes if step == "train" else options.allowed_gigabytes) * GIB)
     command = [sys.executable, "-m", "benchmarks.data_memory", "child", step, str(folder)]
-    command += [str(options.batches), str(options.batch)]
+    command += [str(options.batches), str(options.batch), str(options.memory)]
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        env={**os.environ, **one_thread(os.environ), "MALLOC_ARENA_MAX": "2"},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )
     if done.returncode:
@@ -140,17 +173,28 @@ def main(options: Options) -> None:
         make_file(source, rows)
         size = source.stat().st_size / GIB
         print(
-            f"file: {rows:,} rows, {size:.2f} GiB; allowed address space: {options.allowed_gigabytes:g} GiB"
+            f"file: {rows:,} rows, {size:.2f} GiB; allowed address space: {options.allowed_gigabytes:g} GiB, "
+            f"to train {options.train_allowed_gigabytes:g} GiB"
         )
-        steps = {step: child(step, options, folder) for step in ("load", "check", "convert", "sample")}
+        steps = {}
+        for step in ("load", "check", "convert", "sample", "train"):
+            steps[step] = child(step, options, folder)
+            if step == "convert":
+                source.unlink()
+        shutil.rmtree(folder / "large.store")
     assert not steps["load"]["loaded"], "the file fits into the allowed memory: the benchmark shows nothing"
     print(f"load whole (control): refused: {steps['load']['said']}")
-    for step in ("check", "convert", "sample"):
+    for step in ("check", "convert", "sample", "train"):
         measured = steps[step]
         extra = ""
         if step == "sample":
             wall, cpu = measured["milliseconds_per_batch"], measured["cpu_milliseconds_per_batch"]
             extra = f"; a batch of {options.batch}: {wall:.2f} ms, {cpu:.2f} ms of processor"
+        if step == "train":
+            extra = (
+                f"; {measured['steps']} iterations on {measured['shards']} shards of "
+                f"{measured['rows_per_shard']:,} rows, {measured['milliseconds_per_step']:.1f} ms each"
+            )
         peak = measured["peak_resident_gib"]
         print(
             f"{step:8} peak resident memory {peak:.3f} GiB (1/{size / peak:.0f} of the file), "
@@ -166,6 +210,7 @@ def main(options: Options) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["child"]:
-        print(json.dumps(run_step(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))))
+        step, folder, batches, batch, memory = sys.argv[2:]
+        print(json.dumps(run_step(step, Path(folder), int(batches), int(batch), float(memory))))
     else:
         main(tyro.cli(Options, description=__doc__))

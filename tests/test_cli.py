@@ -187,8 +187,8 @@ def test_every_command_explains_itself(command: str) -> None:
     assert done.stdout.count(f"slater {command}") > 1
 
 
-def test_demo_ends_with_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(capsys, "demo", "--n", "500", "--out", str(tmp_path / "demo"))
+def test_the_tabular_demo_ends_with_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "demo", "--tabular", "--n", "500", "--out", str(tmp_path / "demo"))
     assert code == 0
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 10_000
     assert "exact optimum" in out

@@ -17,7 +17,7 @@ __all__ = ["COMMANDS", "main"]
 
 #: subcommand -> (module of `slater.commands` with a function `run(args: list[str]) -> int`, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo", "a first look: PDCA on a small problem, ending with a figure"),
+    "demo": ("demo", "a first look: PDCA on the data that come with it, ending with a figure"),
     "tabular": ("tabular", "one algorithm on one finite problem, beside the exact optimum"),
     "reproduce": ("reproduce", "the paper's experiments: figure1, rates"),
     "data": ("data", "look at a dataset, check it, convert it"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from scipy.optimize import linprog
 
+from slater import tabular as tab
 from slater.data import Dataset, Metadata
 from slater.policy import CategoricalPolicy, Mixture
 
@@ -21,27 +22,19 @@ class ExactCMDP:
     U: np.ndarray
     tau: np.ndarray
 
-    def occupancy(self, pi: np.ndarray) -> np.ndarray:
-        """Discounted state-action occupancy, not normalised: sums to 1/(1-gamma)."""
-        S = len(self.P)
-        P_pi = np.einsum("sa,sat->st", pi, self.P)
-        d = np.linalg.solve(np.eye(S) - GAMMA * P_pi.T, np.eye(S)[0])
-        return d[:, None] * pi
+    @cached_property
+    def model(self) -> tab.CMDP:
+        """The same problem in `slater.tabular`, which solves and evaluates it."""
+        return tab.CMDP(self.P, self.U[0], self.U[1:], self.tau, GAMMA)
 
     def J(self, pi: np.ndarray) -> np.ndarray:
-        return np.einsum("sa,usa->u", self.occupancy(pi), self.U)
+        reward, costs = self.model.returns(pi / pi.sum(axis=1, keepdims=True))
+        return np.append(reward, costs)
 
     def optimum(self) -> tuple[np.ndarray, np.ndarray]:
-        """pi* (S, A) and its J (1+I,), by the occupancy linear program."""
-        S, A = self.P.shape[:2]
-        flow = np.repeat(np.eye(S), A, axis=1) - GAMMA * self.P.reshape(S * A, S).T
-        answer = linprog(
-            -self.U[0].ravel(), self.U[1:].reshape(-1, S * A), self.tau, flow, np.eye(S)[0], method="highs"
-        )
-        assert answer.status == 0
-        d = np.maximum(answer.x.reshape(S, A), 1e-10)
-        pi = d / d.sum(axis=1, keepdims=True)
-        return pi, self.J(pi)
+        """pi* (S, A) and its J (1+I,)."""
+        best = self.model.solve()
+        return best.policy, np.append(best.J_R, best.J_C)
 
     def dataset(self, pi: np.ndarray, n: int, seed: int, length: int = 25) -> Dataset:
         """n rows of episodes of `length` steps under pi, observations one-hot."""
@@ -98,5 +91,4 @@ def random_cmdp(seed: int, costs: int = 1, states: int = 10, actions: int = 5, t
 
 def behaviour(cmdp: ExactCMDP) -> np.ndarray:
     """Half the optimal policy, half uniform, per state."""
-    pi, _ = cmdp.optimum()
-    return 0.5 * pi + 0.5 / pi.shape[1]
+    return tab.half_optimal_behaviour(cmdp.model)

@@ -13,6 +13,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from slater.commands.parse import one_sentence
 from slater.data.download import locate
 from slater.data.files import convert, inspect, open_file
 from slater.data.formats.base import ReadOptions, parse_columns
@@ -122,9 +123,11 @@ class Convert:
 
 def run(args: list[str]) -> int:
     """Parse `slater data ...` and do it; return the exit code."""
-    command = tyro.extras.subcommand_cli_from_dict(
-        {"info": Info, "convert": Convert, "check": Check}, prog="slater data", args=args, description=__doc__
-    )
+    with one_sentence("data"):
+        command = tyro.extras.subcommand_cli_from_dict(
+            {"info": Info, "convert": Convert, "check": Check}, prog="slater data", args=args,
+            description=__doc__,
+        )  # fmt: skip
     if isinstance(command, Info):
         return _info(command)
     return _check(command) if isinstance(command, Check) else _convert(command)

@@ -1,91 +1,198 @@
-"""`slater demo`: PDCA on a small problem whose truth is known, ending with a figure."""
+"""`slater demo`: PDCA on the data that come with Slater, judged in the simulator, ending with a figure."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from slater import tabular as tab
 from slater.commands.parse import parse
-from slater.experiments.cells import prepare
-from slater.report.game import draw_game
+from slater.errors import InputError
+
+if TYPE_CHECKING:
+    from slater.data import Dataset
+    from slater.envs import Rollout
 
 __all__ = ["DemoArgs", "run"]
+
+ENV = "bullet/BallCircle"
+#: members of the mixture are evaluated as they are made: a round ends every so many iterations
+ROUND = 2_000
+#: small networks and short rounds, so that the whole takes a few minutes on two cores
+SETTINGS: Mapping[str, Any] = {
+    "hidden": (128, 128), "batch_size": 256, "warm_steps": ROUND, "joint_steps": 700,
+    "ope_steps": ROUND - 700, "select_steps": 3_000, "select_limit": 6,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class DemoArgs:
-    """Learn from 2000 logged transitions of a small random problem, and compare with the exact optimum.
+    """Learn from 300 logged episodes of bullet/BallCircle under a cost limit, in a few minutes.
 
-    Example:
-        slater demo --seed 3 --out runs/demo
+    The simulator is used only to show what the policies are really worth; learning sees the log alone. Stop
+    it with Ctrl-C and give the same command to go on.
+
+    Examples:
+        slater demo
+        slater demo --limit 40 --out runs/loose
+        slater demo --tabular --seed 3
 
     """
 
+    limit: str = "20"
+    """limit on the cost, per episode (or 5/discounted, 0.05/step)"""
+    steps: int = 15 * ROUND
+    """gradient iterations; a policy is kept and evaluated every 2000"""
     seed: int = 3
-    """Seed of the problem and of its data."""
-    n: int = 2000
-    """Logged transitions."""
+    """seed of the run, or of the tabular problem and its data"""
     out: Path = Path("runs/demo")
-    """Folder for the figure."""
+    """folder of the run and of the figure"""
+    episodes: int = 40
+    """episodes of the last evaluation, per policy"""
+    tabular: bool = False
+    """a small random problem instead, where the exact optimum is known; takes seconds"""
+    n: int = 2000
+    """logged transitions of the tabular problem"""
 
 
 def run(args: list[str]) -> int:
-    """Draw a problem, log data, learn, compare, draw."""
+    """Entry point of `slater demo`."""
     options = parse(DemoArgs, args, "demo")
-    out = prepare(options.out)
-    console = Console()
-    rng = np.random.default_rng(options.seed)
-    cmdp = tab.paper_cmdp(rng)
-    best = cmdp.solve()
-    behaviour = tab.half_optimal_behaviour(cmdp, best)
-    data = tab.Counts.sample(cmdp, behaviour, options.n, rng)
+    if options.tabular:
+        from slater.commands.demo_tabular import tabular_demo
+
+        return tabular_demo(options.seed, options.n, options.out)
+    from slater.deep.sweep import one_thread
+
+    os.environ |= one_thread(os.environ)
+    from slater.data import load
+    from slater.data.samples import ballcircle
+
+    console = Console(soft_wrap=True)
+    data = load(ballcircle())
     console.print(
-        f"A random problem with {cmdp.num_states} states and {cmdp.num_actions} actions; one cost with limit "
-        f"{cmdp.limits[0]:g} (discounted sum), {options.n} transitions logged by a policy that breaks it.\n"
+        f"{data.size:,} steps of {ENV} in {len(data.episodes)} episodes; limit on the cost: {options.limit}. "
+        f"Learning from the log alone; results go to {options.out}.\n",
+        highlight=False,
     )
-    runs: dict[str, tab.Result] = {}
-    live = Console(stderr=True)
-    with Progress(console=live, transient=True, disable=not live.is_terminal) as progress:
-        task = progress.add_task("PDCA", total=400)
-        runs["PDCA"] = tab.PDCA().run(data, progress=lambda k: progress.update(task, completed=k))
-        progress.update(task, description="PDCA, exactly-feasible", completed=0, total=2000)
-        runs["PDCA, exactly-feasible"] = tab.PDCA(mode="exactly-feasible").run(
-            data, progress=lambda k: progress.update(task, completed=k)
-        )
-        progress.update(task, description="rivals", completed=0, total=None)
-        runs["MBCL"] = tab.MBCL().run(data)
-        runs["COptiDICE"] = tab.COptiDICE().run(data)
-        runs["A-Crab (no limit)"] = tab.ACrab().run(data)
-
-    table = Table(title=f"What each policy is really worth (limit on the cost: {cmdp.limits[0]:g})")
-    for name in ("policy", "reward", "of best", "cost", "estimated", "limit"):
-        table.add_column(name, justify="left" if name in ("policy", "limit") else "right", no_wrap=True)
-
-    def add(name: str, reward: float, cost: float, estimate: str) -> None:
-        verdict = "[green]met[/]" if cost <= cmdp.limits[0] + 1e-9 else "[red]exceeded[/]"
-        share = f"{reward / best.J_R:.1%}"
-        table.add_row(name, f"{reward:.3f}", share, f"{cost:.3f}", estimate, verdict)
-
-    J_R, J_C = cmdp.returns(behaviour)
-    add("behaviour", J_R, float(J_C[0]), "")
-    for name, result in runs.items():
-        J_R, J_C = result.policy.returns(cmdp)
-        offline = tab.estimate_certificate(data, result.policy, result.multipliers, result.bound)
-        error = tab.standard_error(data, result.policy, data.costs[0])
-        add(name, J_R, float(J_C[0]), f"{offline.J_C[0]:.3f} ± {error:.3f}")
-    add("exact optimum", best.J_R, float(best.J_C[0]), "")
-    console.print(table)
-
-    path = out / "demo.png"
-    draw_game(path, cmdp, best, runs["PDCA"], {name: r.policy.returns(cmdp) for name, r in runs.items()})
-    console.print(
-        f"\nThe game round by round, and the policies in the reward-cost plane: {path}", soft_wrap=True
-    )
-    console.print("Next: slater tabular --help, slater reproduce figure1 --quick, docs/tabular.md")
+    try:
+        result = _train(data, options)
+    except KeyboardInterrupt:
+        if (options.out / "run.json").exists():
+            console.print(f"\nStopped; go on with: slater demo --out {options.out}")
+        raise
+    _report(console, data, result, options)
     return 0
+
+
+def _train(data: Dataset, options: DemoArgs) -> dict[str, Any]:
+    from slater.commands.terminal import Terminal
+    from slater.deep import read_run, resume, train
+    from slater.envs import make
+
+    make(ENV).close()  # without the simulator, say so before minutes of training
+    if (options.out / "run.json").exists():
+        before = read_run(options.out)
+        if (before.seed, before.limits, before.settings.get("steps")) != (
+            options.seed, _limits(data, options), options.steps,
+        ):  # fmt: skip
+            raise InputError(f"{options.out} holds another run; choose another folder with --out.")
+        if (options.out / "result.json").is_file():
+            finished: dict[str, Any] = json.loads((options.out / "result.json").read_text())
+            return finished
+        return resume(options.out, data, Terminal())
+    return train(
+        "pdca", data, [options.limit], options.out, seed=options.seed, watcher=Terminal(),
+        options={"env": ENV, "eval_every": ROUND, "data": "sample of bullet/BallCircle"},
+        steps=options.steps, **SETTINGS,
+    )  # fmt: skip
+
+
+def _limits(data: Dataset, options: DemoArgs) -> tuple[str, ...]:
+    from slater.limits import resolve_limits
+
+    return tuple(map(str, resolve_limits([options.limit], data.cost_names)))
+
+
+def _report(console: Console, data: Dataset, result: dict[str, Any], options: DemoArgs) -> None:
+    from slater import policy as policies
+    from slater.deep.metrics import read_metrics
+    from slater.envs import rollout
+    from slater.report.training import Level, draw_training
+
+    gamma = json.loads((options.out / "run.json").read_text())["problem"]["gamma"]
+    (limit,) = result["limits"]
+    found: dict[str, Rollout] = {}
+    for name, file in (("mixture", "mixture"), ("last policy", "policy")):
+        policy = policies.load(options.out / f"{file}.safetensors")
+        with console.status(f"{options.episodes} episodes of the {name}"):
+            found[name] = rollout(policy, ENV, options.episodes, seed=0, discount=gamma)
+
+    table = Table(title="What came out, per episode unless said otherwise")
+    for name in ("policy", "return", "cost", "limit", "discounted cost", "estimated"):
+        table.add_column(name, justify="left" if name in ("policy", "limit") else "right", no_wrap=True)
+    last = [row for row in read_metrics(options.out / "metrics.jsonl") if "ope/cost" in row][-1]
+    estimates = {
+        "mixture": result.get("mixture_estimates", {}).get("cost"), "last policy": last["ope/cost"]
+    }  # fmt: skip
+    for name, ran in found.items():
+        summary = ran.summary()
+        cost, estimate = summary["cost"], estimates[name]
+        table.add_row(
+            name, f"{summary['return'].mean:.0f} ± {summary['return'].standard_error:.0f}",
+            f"{cost.mean:.1f} ± {cost.standard_error:.1f}", _verdict(cost.mean, limit["episode"]),
+            f"{_endless(ran, gamma):.1f}", "" if estimate is None else f"{estimate:.1f}",
+        )  # fmt: skip
+    episodes = data.episodes
+    costs = episodes.costs.sum(axis=1)
+    safe = costs <= limit["episode"]
+    best = None
+    if safe.any():
+        index = int(episodes.returns.argmax() if safe.all() else (episodes.returns - 1e9 * ~safe).argmax())
+        best = float(episodes.returns[index])
+        table.add_row(
+            "best episode in the data within the limit", f"{best:.0f}", f"{costs[index]:.1f}",
+            _verdict(costs[index], limit["episode"]), "", "",
+        )  # fmt: skip
+    table.add_row(
+        "mean of the data", f"{episodes.returns.mean():.0f}", f"{costs.mean():.1f}",
+        _verdict(float(costs.mean()), limit["episode"]), "", "",
+    )  # fmt: skip
+    units = ", ".join(
+        f"{limit[unit]:.4g} {word}"
+        for unit, word in (
+            ("episode", "per episode"), ("discounted", "discounted"), ("step", "per step"),
+            ("normalised", "normalised"),
+        )
+    )  # fmt: skip
+    console.print(f"\nlimit: {units}", highlight=False)
+    console.print(table)
+    console.print(
+        "discounted cost: of the rollouts, continued past the time limit at each episode's mean rate; "
+        "estimated: the same by fitted Q evaluation, from the log alone.",
+        highlight=False,
+    )
+    path = options.out / "demo.png"
+    levels = {
+        name: Level(ran.summary()["return"].mean, ran.summary()["cost"].mean) for name, ran in found.items()
+    }
+    draw_training(path, read_metrics(options.out / "metrics.jsonl"), limit, levels, best)
+    console.print(f"\nReward and cost against steps, with the limit: {path}")
+    console.print(f"The policy: {options.out / 'mixture.safetensors'}; evaluate it again with")
+    console.print(f"    slater evaluate {options.out} --episodes 100")
+
+
+def _verdict(cost: float, limit: float) -> str:
+    return "[green]met[/]" if cost <= limit else "[red]exceeded[/]"
+
+
+def _endless(ran: Rollout, gamma: float) -> float:
+    """Mean discounted cost if each episode went on at its mean rate: what the estimates are of."""
+    rate = ran.cost / ran.lengths
+    return float((ran.discounted_cost + gamma**ran.lengths * rate / (1.0 - gamma)).mean())

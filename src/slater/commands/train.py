@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +32,8 @@ class Options:
     algorithm: Annotated[str, tyro.conf.Positional] = "pdca"
     """algorithm, for example pdca"""
     data: Annotated[str | None, tyro.conf.Positional] = None
-    """dataset: a file or store that `slater data info` can read, or the name of a published task"""
+    """dataset: a file or store that `slater data info` can read, or the name of a published task; without
+    one, the sample of bullet/BallCircle that comes with Slater"""
     limit: Repeated = ()
     """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
     out: Path | None = None
@@ -63,6 +64,13 @@ class Options:
     """iterations between rows of metrics"""
     checkpoint_every: int = 1000
     """iterations between checkpoints"""
+    memory: float = 4.0
+    """memory for the data, in GB; a .store that needs more is trained on in shards, another file is refused
+    with the line that converts it (the data are in memory about three times)"""
+    tensorboard: bool = False
+    """write the metrics for TensorBoard too, to OUT/tensorboard"""
+    wandb: str | None = None
+    """send the metrics to this project of Weights & Biases too; WANDB_MODE=offline keeps them in OUT/wandb"""
     processes: int | None = None
     """runs at the same time in a sweep (default: one per core)"""
     all_threads: bool = False
@@ -81,9 +89,7 @@ def run(args: list[str]) -> int:
     if options.out is None:
         raise InputError("give the folder of the run with --out, for example --out runs/first.")
     if options.data is None:
-        raise InputError(
-            "give a dataset after the algorithm, for example: slater train pdca data.hdf5 --limit 20."
-        )
+        options = replace(options, data=_sample())
     if options.seeds is not None or options.sweep:
         return _sweep(options)
     return _guarded(lambda: _train(options))
@@ -116,11 +122,26 @@ def _pairs(groups: tuple[tuple[str, ...], ...], option: str) -> dict[str, str]:
     return pairs
 
 
-def _load(name: str) -> Any:
-    from slater.data import load
-    from slater.data.download import locate
+def _sample() -> str:
+    from slater.data.samples import ballcircle
 
-    return load(locate(name))
+    path = ballcircle()
+    print(f"slater: no data is given; training on the sample of bullet/BallCircle, {path}", file=sys.stderr)
+    return str(path)
+
+
+def _load(name: str, memory: float) -> Any:
+    """The dataset in memory if it fits (`memory` in GB), else a store that is read in shards."""
+    from slater.data import StoredDataset, load, open_dataset
+    from slater.data.download import locate
+    from slater.deep.streaming import COPIES, fits
+
+    path = locate(name)
+    most = memory * 1e9 / COPIES
+    data = open_dataset(path, max_bytes=most, advice=f", or allow more than --memory {memory:g} (GB)")
+    if isinstance(data, StoredDataset) and fits(data, memory):
+        return load(path)  # checks the content too, which is not done for shards
+    return data
 
 
 def _one_thread() -> None:
@@ -133,7 +154,6 @@ def _one_thread() -> None:
 def _train(options: Options) -> None:
     if not options.all_threads:
         _one_thread()
-    from slater.commands.terminal import Terminal
     from slater.deep import train
 
     assert options.data is not None
@@ -141,15 +161,16 @@ def _train(options: Options) -> None:
     settings: dict[str, Any] = _pairs(options.set, "--set")
     if options.steps is not None:
         settings["steps"] = options.steps
-    watcher = None if options.worker else Terminal()
+    watcher = _watcher(options, options.out)
     train(
-        options.algorithm, _load(options.data), [text for group in options.limit for text in group],
-        options.out,
+        options.algorithm, _load(options.data, options.memory),
+        [text for group in options.limit for text in group], options.out,
         seed=options.seed, preset=options.preset, watcher=watcher,
         options={
             "data": str(options.data), "env": options.env, "eval_episodes": options.eval_episodes,
             "eval_every": options.eval_every or (2500 if options.env else None),
             "log_every": options.log_every, "checkpoint_every": options.checkpoint_every,
+            "memory": options.memory,
         },
         **settings,
     )  # fmt: skip
@@ -158,12 +179,25 @@ def _train(options: Options) -> None:
 def _resume(options: Options) -> None:
     if not options.all_threads:
         _one_thread()
-    from slater.commands.terminal import Terminal
     from slater.deep import read_run, resume
 
     assert options.resume is not None
-    data = options.data or read_run(options.resume).data
-    resume(options.resume, _load(data), None if options.worker else Terminal())
+    record = read_run(options.resume)
+    data = _load(options.data or record.data, record.memory)
+    resume(options.resume, data, _watcher(options, options.resume))
+
+
+def _watcher(options: Options, folder: Path) -> Any:
+    """Who hears of the run: the terminal, and the loggers that were asked for."""
+    from slater.commands.terminal import Terminal
+    from slater.deep.loggers import Several, TensorBoard, WeightsAndBiases
+
+    watchers: list[Any] = [] if options.worker else [Terminal()]
+    if options.tensorboard:
+        watchers.append(TensorBoard(folder))
+    if options.wandb is not None:
+        watchers.append(WeightsAndBiases(options.wandb, folder))
+    return Several(watchers)
 
 
 def _sweep(options: Options) -> int:
@@ -193,8 +227,10 @@ def _sweep(options: Options) -> int:
 
 
 def _worker_arguments(options: Options, point: Mapping[str, str], folder: Path) -> list[str]:
+    loggers = ["--tensorboard"] if options.tensorboard else []
+    loggers += ["--wandb", options.wandb] if options.wandb is not None else []
     if (folder / "run.json").exists():
-        return ["--resume", str(folder)]
+        return ["--resume", str(folder), *loggers]
     assert options.data is not None
     limits = [text for group in options.limit for text in group]
     settings = _pairs(options.set, "--set")
@@ -214,9 +250,9 @@ def _worker_arguments(options: Options, point: Mapping[str, str], folder: Path) 
     for option in ("preset", "env", "eval_every"):
         if (value := getattr(options, option)) is not None:
             arguments += [f"--{option.replace('_', '-')}", str(value)]
-    for option in ("eval_episodes", "log_every", "checkpoint_every"):
+    for option in ("eval_episodes", "log_every", "checkpoint_every", "memory"):
         arguments += [f"--{option.replace('_', '-')}", str(getattr(options, option))]
-    return arguments
+    return arguments + loggers
 
 
 def _print_settings(name: str) -> int:

@@ -190,18 +190,22 @@ def load(path: str | Path, options: ReadOptions | None = None) -> Dataset:
     return Dataset(**joined, cost_names=layout.cost_names, metadata=opened.metadata)
 
 
-def _too_large(path: str | Path, needed: float | None = None) -> str:
+def _too_large(path: str | Path, needed: float | None = None, advice: str = "") -> str:
     size = "more memory than there is" if needed is None else f"{needed / 2**30:.1f} GiB of memory"
     store = Path(str(path).removeprefix("minari:")).with_suffix(".store").name
     return (
-        f"{path} needs {size}; run `slater data convert {path} {store}` and use that: it is read in batches."
+        f"{path} needs {size}; run `slater data convert {path} {store}` and use that: it is read in "
+        f"batches{advice}."
     )
 
 
 def open_dataset(
-    path: str | Path, options: ReadOptions | None = None, *, max_bytes: float = math.inf
+    path: str | Path, options: ReadOptions | None = None, *, max_bytes: float = math.inf, advice: str = ""
 ) -> Dataset | StoredDataset:
-    """A store as a `StoredDataset`, anything else loaded; over `max_bytes` the way to a store is said."""
+    """A store as a `StoredDataset`, anything else loaded; over `max_bytes` the way to a store is said.
+
+    advice: how to allow more, added to that sentence.
+    """
     if is_store(Path(path)):
         if options not in (None, ReadOptions()):
             raise InputError(f"{path} is a store; give options when converting to it, not when opening it.")
@@ -212,7 +216,7 @@ def open_dataset(
                 (column.rows or 0) * 4 * max(1, math.prod(column.tail)) for column in source.columns.values()
             )
         if needed > max_bytes:
-            raise InputError(_too_large(path, needed))
+            raise InputError(_too_large(path, needed, advice))
     return load(path, options)
 
 

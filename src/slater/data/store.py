@@ -253,6 +253,7 @@ class StoredDataset:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_descriptor": None}
 
-    def __del__(self) -> None:
+    def __del__(self, close: Any = os.close) -> None:
+        # `close` is kept here: at the end of the program the module's names may be gone before this
         if getattr(self, "_descriptor", None) is not None:
-            os.close(self._descriptor)  # type: ignore[arg-type]
+            close(self._descriptor)

@@ -4,7 +4,8 @@ from slater.errors import InputError
 
 try:
     from slater.deep.algorithm import Algorithm, Config, Member, algorithms, find, make_config, register
-    from slater.deep.training import DivergedError, Run, Watcher, read_run, resume, train
+    from slater.deep.folder import Run, read_run
+    from slater.deep.training import DivergedError, Watcher, resume, train
 except ModuleNotFoundError as error:
     if error.name not in ("jax", "equinox", "optax"):
         raise

@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from slater.data import Dataset
+from slater.data import Dataset, StoredDataset
 from slater.deep.networks import PolicyNetwork
 from slater.deep.problem import Data, Problem, draw
 from slater.errors import InputError
@@ -83,11 +83,19 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     actions: ClassVar[tuple[Literal["continuous", "discrete"], ...]] = ("continuous", "discrete")
     #: the largest number of costs it can limit; None: any
     most_costs: ClassVar[int | None] = None
+    #: whether it can learn from one shard of the data after the other; by default, unless it overrides
+    #: `data`, which sees the whole dataset
+    streams: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "data" in cls.__dict__ and "streams" not in cls.__dict__:
+            cls.streams = False
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config
 
-    def check(self, dataset: Dataset) -> None:
+    def check(self, dataset: Dataset | StoredDataset) -> None:
         """Refuse, with an `InputError`, a dataset that this algorithm cannot learn from."""
         kind = "discrete" if dataset.discrete else "continuous"
         if kind not in self.actions:
@@ -98,7 +106,7 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
                 f"this data has {len(dataset.cost_names)}: {', '.join(dataset.cost_names)}."
             )
 
-    def settled(self, dataset: Dataset) -> ConfigT:
+    def settled(self, dataset: Dataset | StoredDataset) -> ConfigT:
         """The settings with what they leave to the data decided."""
         del dataset
         return self.config

@@ -38,7 +38,7 @@ import optax
 from jax import Array
 from numpy.typing import NDArray
 
-from slater.data import Dataset
+from slater.data import Dataset, StoredDataset
 from slater.deep.algorithm import Algorithm, Config, Member, register
 from slater.deep.critics import advantage, bellman_error, bellman_halves, residual, squared_bellman_error
 from slater.deep.dual import DualState, make_dual, relative_excess
@@ -101,12 +101,12 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
 
     # -- the schedule -------------------------------------------------------------------------------------
 
-    def settled(self, dataset: Dataset) -> PDCAConfig:
-        """The estimator auto becomes fqe where all observations are 0 or 1, else model."""
+    def settled(self, dataset: Dataset | StoredDataset) -> PDCAConfig:
+        """The estimator auto becomes fqe where observations are one-hot, else model."""
         if self.config.estimator != "auto":
             return self.config
-        seen = dataset.observations[:10_000]
-        one_hot = bool(np.all((seen == 0) | (seen == 1)))
+        seen = dataset.initial_observations
+        one_hot = bool(np.all((seen == 0) | (seen == 1)) and np.all(seen.sum(axis=1) == 1))
         return replace(self.config, estimator="fqe" if one_hot else "model")
 
     def phase(self, step: int) -> tuple[str, int]:

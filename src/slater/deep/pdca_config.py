@@ -51,7 +51,7 @@ class PDCAConfig(Config):
     """sum of the multipliers at the start (gradient players)"""
     estimator: Literal["auto", "model", "fqe", "residual"] = "auto"
     """OPE for lambda: rollouts in a learned model, fitted Q evaluation, or E_D as printed (paper: residual);
-    auto is fqe where all observations are 0 or 1 (one-hot states have no smooth dynamics), else model"""
+    auto is fqe where observations are one-hot (such states have no smooth dynamics), else model"""
     model_steps: int = 15_000
     """iterations in which the model is fitted, before the first round"""
     model_copies: int = 3

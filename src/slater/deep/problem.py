@@ -16,14 +16,16 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from slater.data import Dataset
+from slater.data import Dataset, StoredDataset
 from slater.errors import InputError
 from slater.limits import Limit, Units, limit_records
 
-__all__ = ["Batch", "Data", "Problem", "draw", "prepare"]
+__all__ = ["Batch", "Data", "Problem", "draw", "normalised", "prepare", "state_problem", "transitions"]
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
+#: rows drawn from a store for its reward scale
+REWARD_SAMPLE = 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,25 +142,39 @@ def prepare(
     reward_scale: factor on rewards; None scales the 99.9th percentile of their size to 1. Costs are
     always divided by their largest value, so that multipliers mean the same everywhere.
     """
+    problem = state_problem(
+        dataset, limits, gamma, normalise_observations=normalise_observations, reward_scale=reward_scale
+    )
+    columns = {name: jnp.asarray(column) for name, column in transitions(dataset, problem).items()}
+    return problem, Data(**columns, initial=jnp.asarray(normalised(dataset.initial_observations, problem)))
+
+
+def state_problem(
+    dataset: Dataset | StoredDataset,
+    limits: tuple[Limit, ...],
+    gamma: float,
+    *,
+    normalise_observations: bool = True,
+    reward_scale: float | None = None,
+) -> Problem:
+    """The problem that `prepare` gives, for data in memory or on disk (then from its statistics)."""
     units = Units(gamma=gamma, horizon=dataset.horizon, bootstrap_timeouts=True)
-    raw = np.concatenate([dataset.rewards[:, None], dataset.costs], axis=1).astype(np.float64)
-    largest = np.abs(raw).max(axis=0)
+    ranges = _measured(dataset) if isinstance(dataset, Dataset) else _stored(dataset)
+    largest = np.maximum(np.abs(ranges.low), np.abs(ranges.high))
     scale = 1.0 / np.where(largest > 0, largest, 1.0)
     if reward_scale is not None:
         if not (np.isfinite(reward_scale) and reward_scale > 0):
             raise InputError(f"reward_scale must be a positive number, not {reward_scale}.")
         scale[0] = reward_scale
     elif largest[0] > 0:
-        scale[0] = 1.0 / max(float(np.quantile(np.abs(raw[:, 0]), 0.999)), 1e-3 * largest[0])
-    utilities = raw * scale
+        scale[0] = 1.0 / max(ranges.reward_size, 1e-3 * largest[0])
     mean = np.zeros(dataset.observation_dim, np.float32)
     std = np.ones(dataset.observation_dim, np.float32)
     if normalise_observations:
-        mean = dataset.observations.mean(axis=0, dtype=np.float64).astype(np.float32)
-        spread = dataset.observations.std(axis=0, dtype=np.float64)
+        mean = ranges.obs_mean.astype(np.float32)
         # a constant entry tells nothing: leave it as it is rather than divide by nearly 0
-        std = np.where(spread > 1e-4, spread, 1.0).astype(np.float32)
-    problem = Problem(
+        std = np.where(ranges.obs_std > 1e-4, ranges.obs_std, 1.0).astype(np.float32)
+    return Problem(
         obs_dim=dataset.observation_dim,
         action_dim=dataset.action_dim,
         discrete=dataset.discrete,
@@ -167,27 +183,77 @@ def prepare(
         limits=limits,
         tau=(units.thresholds(limits) * scale[1:]).astype(np.float32),
         scale=scale,
-        value_low=(np.minimum(utilities.min(axis=0), 0.0) / (1 - gamma)).astype(np.float32),
-        value_high=(np.maximum(utilities.max(axis=0), 0.0) / (1 - gamma)).astype(np.float32),
+        value_low=(np.minimum(ranges.low * scale, 0.0) / (1 - gamma)).astype(np.float32),
+        value_high=(np.maximum(ranges.high * scale, 0.0) / (1 - gamma)).astype(np.float32),
         obs_mean=mean,
         obs_std=std,
         action_low=None if dataset.discrete else dataset.action_low,
         action_high=None if dataset.discrete else dataset.action_high,
     )
+
+
+class _Ranges(NamedTuple):
+    """What scales are made of.
+
+    low, high: (1+I,) of the raw utilities; reward_size: 99.9th percentile of the size of rewards
+    obs_mean, obs_std: (obs_dim,) of observations
+    """
+
+    low: F64
+    high: F64
+    reward_size: float
+    obs_mean: F64
+    obs_std: F64
+
+
+def _measured(dataset: Dataset) -> _Ranges:
+    raw = _raw_utilities(dataset)
+    return _Ranges(
+        low=raw.min(axis=0),
+        high=raw.max(axis=0),
+        reward_size=float(np.quantile(np.abs(raw[:, 0]), 0.999)),
+        obs_mean=dataset.observations.mean(axis=0, dtype=np.float64),
+        obs_std=dataset.observations.std(axis=0, dtype=np.float64),
+    )
+
+
+def _stored(dataset: StoredDataset) -> _Ranges:
+    known = dataset.statistics
+    # the one figure that a store does not keep; a fixed seed, so that every run on it has the same scale
+    rewards = dataset.sample(np.random.default_rng(0), REWARD_SAMPLE).rewards
+    return _Ranges(
+        low=np.append(known.reward_low, known.cost_low),
+        high=np.append(known.reward_high, known.cost_high),
+        reward_size=float(np.quantile(np.abs(rewards.astype(np.float64)), 0.999)),
+        obs_mean=known.observation_mean,
+        obs_std=known.observation_std,
+    )
+
+
+def _raw_utilities(dataset: Dataset) -> F64:
+    return np.concatenate([dataset.rewards[:, None], dataset.costs], axis=1).astype(np.float64)
+
+
+def normalised(observations: F32, problem: Problem) -> F32:
+    """Observations as the networks see them."""
+    return (observations - problem.obs_mean) / problem.obs_std
+
+
+def transitions(dataset: Dataset, problem: Problem) -> dict[str, NDArray[Any]]:
+    """The columns of `Data` but `initial`, on the host: every row whose next observation is known."""
     rows = np.flatnonzero(dataset.next_known)
     actions = dataset.actions[rows]
     if problem.action_low is not None and problem.action_high is not None:
         actions = 2.0 * (actions - problem.action_low) / (problem.action_high - problem.action_low) - 1.0
-    data = Data(
-        obs=jnp.asarray((dataset.observations[rows] - mean) / std),
-        actions=jnp.asarray(actions),
-        utilities=jnp.asarray(utilities[rows], dtype=jnp.float32),
-        discount=jnp.asarray(gamma * (1.0 - dataset.terminals[rows]), dtype=jnp.float32),
-        next_obs=jnp.asarray((dataset.next_observations[rows] - mean) / std),
-        returns=jnp.asarray(_returns(dataset, utilities, gamma)[rows], dtype=jnp.float32),
-        initial=jnp.asarray((dataset.initial_observations - mean) / std),
-    )
-    return problem, data
+    utilities = _raw_utilities(dataset) * problem.scale
+    return {
+        "obs": normalised(dataset.observations[rows], problem),
+        "actions": actions,
+        "utilities": utilities[rows].astype(np.float32),
+        "discount": (problem.gamma * (1.0 - dataset.terminals[rows])).astype(np.float32),
+        "next_obs": normalised(dataset.next_observations[rows], problem),
+        "returns": _returns(dataset, utilities, problem.gamma)[rows].astype(np.float32),
+    }
 
 
 def _returns(dataset: Dataset, utilities: F64, gamma: float) -> F64:

@@ -1,52 +1,38 @@
 """The one loop: every algorithm trains here.
 
-Iterations run in compiled chunks, with the dataset on the device; the minibatch and all noise of
-iteration k come from a key made of (seed, k), so that there is no random state to lose and a resumed run
-draws what it would have drawn. Chunks end where something is due: a line of metrics, a member of the
-mixture, an evaluation, a checkpoint, a change of phase.
-
-A run is a folder:
-
-    run.json                 algorithm, settings, data with its fingerprint, limits in all units, seed
-    checkpoint.safetensors   the whole state, the step and the members so far; replaced atomically
-    metrics.jsonl            one JSON object per line
-    members/NNNNNNNN.safetensors, policy.safetensors, mixture.safetensors   policies (`slater.policy.load`)
-    result.json              what came out, when the run is finished
+Iterations run in compiled chunks, with the data on the device; the minibatch and all noise of iteration k
+come from a key made of (seed, k), so that there is no random state to lose and a resumed run draws what it
+would have drawn. Chunks end where something is due: a line of metrics, a member of the mixture, an
+evaluation, a checkpoint, a change of phase, the next shard of data larger than memory.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from slater import __version__
-from slater.data import Dataset
+from slater.data import Dataset, StoredDataset
 from slater.deep import checkpoint
-from slater.deep.algorithm import Algorithm, Member, find, make_config
+from slater.deep.algorithm import Algorithm, Member
+from slater.deep.finish import finish
+from slater.deep.folder import Run, RunFolder, read_run
 from slater.deep.metrics import MetricsFile
-from slater.deep.networks import PolicyNetwork
-from slater.deep.problem import Problem, prepare
+from slater.deep.problem import Problem, prepare, state_problem
+from slater.deep.streaming import Shards, Source, Whole, fits
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
-from slater.policy import Mixture, write_atomic
-from slater.policy import save as save_policy
 
-__all__ = ["DivergedError", "Run", "Watcher", "compile_chunk", "initial_state", "read_run", "resume", "train"]
+__all__ = ["DivergedError", "Watcher", "compile_chunk", "initial_state", "resume", "train"]
 
 #: no loss of scaled utilities comes near this while training is sane
 EXPLOSION = 1e8
@@ -72,45 +58,9 @@ class Watcher:
         """The run is complete."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """What defines a run, all of it: the same `Run` gives the same bits (on the same machine).
-
-    algorithm, preset, settings: by name; settings overrule the preset
-    limits: texts as on the command line, one per cost
-    data: where the dataset is from, as a path or a remark; fingerprint: its SHA-256
-    log_every, checkpoint_every: iterations; env, eval_every, eval_episodes: rollouts while training
-    """
-
-    algorithm: str
-    limits: tuple[str, ...]
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    preset: str | None = None
-    seed: int = 0
-    data: str = "in memory"
-    fingerprint: str = ""
-    log_every: int = 100
-    checkpoint_every: int = 1_000
-    env: str | None = None
-    eval_every: int | None = None
-    eval_episodes: int = 10
-
-    def __post_init__(self) -> None:
-        for name in ("log_every", "checkpoint_every", "eval_episodes"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.eval_every is not None and self.eval_every < 1:
-            raise InputError(f"eval_every must be at least 1, not {self.eval_every}.")
-
-    def make(self) -> Algorithm[Any, Any]:
-        """The algorithm with its settings."""
-        kind = find(self.algorithm)
-        return kind(make_config(kind, self.settings, self.preset))
-
-
 def train(
     algorithm: str,
-    dataset: Dataset,
+    dataset: Dataset | StoredDataset,
     limits: Sequence[Limit | str | float],
     out: str | Path,
     *,
@@ -122,8 +72,10 @@ def train(
 ) -> dict[str, Any]:
     """Train `algorithm` on `dataset` under `limits` into the folder `out`; return the result.
 
-    settings: the algorithm's own, by name (`steps`, `gamma`, ...). options: fields of `Run` such as
-    `log_every`. A folder that holds a run already is refused; continue it with `resume`.
+    limits: per cost, a `Limit`, a number (per episode) or a text such as "5/discounted". settings: the
+    algorithm's own, by name (`steps`, `gamma`, ...). options: fields of `Run` such as `log_every`. A store
+    that fits in `memory` (an option, GB) is loaded, a larger one is trained on in shards. A folder that
+    holds a run already is refused; continue it with `resume`.
     """
     resolved = resolve_limits(limits, dataset.cost_names)
     run = Run(
@@ -138,7 +90,9 @@ def train(
     return _Training(run, dataset, folder, watcher or Watcher()).go()
 
 
-def resume(folder: str | Path, dataset: Dataset, watcher: Watcher | None = None) -> dict[str, Any]:
+def resume(
+    folder: str | Path, dataset: Dataset | StoredDataset, watcher: Watcher | None = None
+) -> dict[str, Any]:
     """Continue the run in `folder` from its last checkpoint; `dataset` must be the one it began with."""
     run = read_run(folder)
     if run.fingerprint != dataset.fingerprint:
@@ -148,83 +102,103 @@ def resume(folder: str | Path, dataset: Dataset, watcher: Watcher | None = None)
     return _Training(run, dataset, Path(folder), watcher or Watcher()).go()
 
 
-def read_run(folder: str | Path) -> Run:
-    """The `Run` of a folder."""
-    path = Path(folder) / "run.json"
-    if not path.is_file():
-        raise InputError(f"{folder} is not a run: it has no run.json.")
-    try:
-        record = json.loads(path.read_text())["run"]
-        return Run(**{**record, "limits": tuple(record["limits"])})
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is not readable as a run ({error}).") from error
+def _open(
+    run: Run, algorithm: Algorithm[Any, Any], dataset: Dataset | StoredDataset
+) -> tuple[Problem, Source]:
+    """The problem, and where its minibatches come from: all data at once if it fits, else shards."""
+    config = algorithm.config
+    algorithm.check(dataset)
+    limits = resolve_limits(run.limits, dataset.cost_names)
+    scales = {
+        "normalise_observations": config.normalise_observations, "reward_scale": config.reward_scale
+    }  # fmt: skip
+    if isinstance(dataset, StoredDataset):
+        if not fits(dataset, run.memory):
+            if not algorithm.streams:
+                raise InputError(
+                    f"{algorithm.name} needs the whole dataset in memory, and {dataset.path} does not fit in "
+                    f"{run.memory:g} GB; allow more with --memory or choose another algorithm."
+                )
+            problem = state_problem(dataset, limits, config.gamma, **scales)
+            shards = Shards(
+                dataset, problem, seed=run.seed, memory=run.memory, batch_size=config.batch_size
+            )  # fmt: skip
+            return problem, shards
+        dataset = dataset.load()
+    problem, transitions = prepare(dataset, limits, config.gamma, **scales)
+    return problem, Whole(algorithm.data(dataset, problem, transitions))
 
 
 class _Training:
     """One run in progress."""
 
-    def __init__(self, run: Run, dataset: Dataset, folder: Path, watcher: Watcher) -> None:
-        self.run, self.folder, self.watcher = run, folder, watcher
+    def __init__(self, run: Run, dataset: Dataset | StoredDataset, folder: Path, watcher: Watcher) -> None:
+        self.run, self.folder, self.watcher = run, RunFolder(folder), watcher
         algorithm = run.make()
-        algorithm.check(dataset)
         self.algorithm = type(algorithm)(algorithm.settled(dataset))
-        config = self.algorithm.config
-        self.problem, transitions = prepare(
-            dataset, resolve_limits(run.limits, dataset.cost_names), config.gamma,
-            normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
-        )  # fmt: skip
-        self.data = self.algorithm.data(dataset, self.problem, transitions)
+        self.problem, self.source = _open(run, self.algorithm, dataset)
         self.key = jax.random.key(run.seed)
         self.chunk = compile_chunk(self.algorithm, self.problem)
-        self.members: list[Member] = []
-        self.saved = -1
-
-    # -- the loop -----------------------------------------------------------------------------------------
 
     def go(self) -> dict[str, Any]:
+        try:
+            state = self._loop()
+            data = self.source.at(self.algorithm.config.steps)
+            key = jax.random.fold_in(self.key, 2**32 - 2)
+            result = finish(
+                self.run, self.algorithm, self.problem, data, state, self.folder, key, self.watcher.selecting
+            )
+        finally:
+            self.source.close()
+        self.watcher.finished(result)
+        return result
+
+    def _loop(self) -> Any:
+        """The state after the last iteration."""
+        config = self.algorithm.config
         initial = initial_state(self.algorithm, self.problem, self.key)
-        self._claim_folder(checkpoint.size_of(initial))
-        state, step = self._load(initial)
+        self.folder.claim(self.run, config, self.problem, checkpoint.size_of(initial))
+        state, step = self.folder.load(initial)
         self.watcher.started(self.run, self.problem, step)
-        metrics = MetricsFile(self.folder / "metrics.jsonl", step)
+        metrics = MetricsFile(self.folder.path / "metrics.jsonl", step)
         clock = time.perf_counter()
         interrupted = False
         with _on_interrupt() as asked:
-            while step < self.algorithm.config.steps and not interrupted:
+            while step < config.steps and not interrupted:
                 phase, stop = self._next_stop(step)
                 before = time.perf_counter()
-                state, sums, bad = self.chunk(
-                    (self.data, self.key), state, jnp.asarray(step), jnp.asarray(stop), phase
-                )
+                constants = (self.source.at(step), self.key)
+                state, sums, bad = self.chunk(constants, state, jnp.asarray(step), jnp.asarray(stop), phase)
                 row = {name: float(total) / (stop - step) for name, total in sums.items()}
                 self._check(int(bad), row)
                 seconds = time.perf_counter() - before
                 head = {"step": stop, "phase": phase, "steps_per_second": (stop - step) / seconds}
                 step = stop
                 if self.algorithm.keeps(step):
-                    self._keep(state, step)
+                    member = Member(step, self.algorithm.estimates(self.problem, state))
+                    self.folder.keep(self.algorithm.policy(state), member)
                 if self.run.env and self.run.eval_every and step % self.run.eval_every == 0:
                     row |= self._evaluate(state, step)
-                if step % self.run.log_every == 0 or step == self.algorithm.config.steps:
+                if step % self.run.log_every == 0 or step == config.steps:
                     line = {**head, "seconds": round(time.perf_counter() - clock, 3), **row}
                     metrics.write(line)
                     self.watcher.progressed(line)
                 interrupted = asked.is_set()
                 if step % self.run.checkpoint_every == 0 or interrupted:
-                    self._save(state, step)
+                    self.folder.save(state, step)
         metrics.close()
-        self._save(state, step)
+        self.folder.save(state, step)
         if interrupted:
             raise KeyboardInterrupt(
-                f"stopped after {step} of {self.algorithm.config.steps} steps; continue with: "
-                f"slater train --resume {self.folder}"
+                f"stopped after {step} of {config.steps} steps; continue with: "
+                f"slater train --resume {self.folder.path}"
             )
-        return self._finish(state)
+        return state
 
     def _next_stop(self, step: int) -> tuple[str, int]:
         """The phase of iteration `step`, and the iteration before which something is due."""
         phase, stop = self.algorithm.phase(step)
-        stop = min(stop, self.algorithm.config.steps)
+        stop = min(stop, self.algorithm.config.steps, self.source.until(step) or stop)
         for every in (self.run.log_every, self.run.checkpoint_every, self.run.eval_every):
             if every is not None:
                 stop = min(stop, (step // every + 1) * every)
@@ -239,12 +213,12 @@ class _Training:
             (n for n, v in row.items() if n.startswith("loss/") and not abs(v) < EXPLOSION), "a loss"
         )
         last = (
-            f"the last good checkpoint is of step {self.saved}"
-            if self.saved > 0
+            f"the last good checkpoint is of step {self.folder.saved}"
+            if self.folder.saved > 0
             else "there is no checkpoint yet"
         )
         raise DivergedError(
-            f"{wrong} became NaN or larger than {EXPLOSION:g} at step {bad}; {last} in {self.folder}. "
+            f"{wrong} became NaN or larger than {EXPLOSION:g} at step {bad}; {last} in {self.folder.path}. "
             "Lower eta_fast or eta_slow, or raise C."
         )
 
@@ -256,111 +230,6 @@ class _Training:
         return quick_evaluation(
             policy, self.run.env, self.run.eval_episodes, 1000 + self.run.seed, self.problem.cost_names
         )
-
-    # -- the folder ---------------------------------------------------------------------------------------
-
-    def _claim_folder(self, state_bytes: int) -> None:
-        """Say before training starts that the folder cannot be written or the disk is too small."""
-        try:
-            (self.folder / "members").mkdir(parents=True, exist_ok=True)
-            free = shutil.disk_usage(self.folder).free
-            # a new checkpoint stands beside the old one for a moment; members and metrics are smaller
-            if free < 3 * state_bytes + 2**20:
-                raise InputError(
-                    f"the disk of {self.folder} has {free / 2**20:.0f} MB left; "
-                    f"this run needs about {3 * state_bytes / 2**20 + 1:.0f} MB."
-                )
-            if not (self.folder / "run.json").exists():
-                record = {
-                    "version": __version__,
-                    "run": dataclasses.asdict(self.run),
-                    "config": dataclasses.asdict(self.algorithm.config),
-                    "problem": self.problem.describe(),
-                }
-                write_atomic(self.folder / "run.json", json.dumps(record, indent=1).encode())
-            write_atomic(self.folder / ".writable", b"")
-            (self.folder / ".writable").unlink()
-        except OSError as error:
-            raise InputError(f"the folder {self.folder} cannot be written: {error.strerror}.") from error
-
-    def _load(self, initial: Any) -> tuple[Any, int]:
-        path = self.folder / "checkpoint.safetensors"
-        if not path.exists():
-            return initial, 0
-        state, record = checkpoint.restore(path, initial)
-        self.members = [
-            Member(m["step"], m["estimates"] and tuple(m["estimates"])) for m in record["members"]
-        ]
-        self.saved = int(record["step"])
-        return state, self.saved
-
-    def _save(self, state: Any, step: int) -> None:
-        if step == self.saved:
-            return
-        record = {"step": step, "members": [dataclasses.asdict(m) for m in self.members]}
-        try:
-            checkpoint.save(self.folder / "checkpoint.safetensors", state, record)
-        except OSError as error:
-            raise InputError(
-                f"the checkpoint of step {step} could not be written to {self.folder} ({error.strerror}); "
-                f"the one of step {max(self.saved, 0)} is kept. Make room and run: "
-                f"slater train --resume {self.folder}"
-            ) from error
-        self.saved = step
-
-    def _member_path(self, member: Member) -> Path:
-        return self.folder / "members" / f"{member.step:08d}.safetensors"
-
-    def _keep(self, state: Any, step: int) -> None:
-        member = Member(step, self.algorithm.estimates(self.problem, state))
-        checkpoint.save(self._member_path(member), self.algorithm.policy(state), {"step": step})
-        self.members = [*(m for m in self.members if m.step < step), member]
-
-    # -- the end ------------------------------------------------------------------------------------------
-
-    def _finish(self, state: Any) -> dict[str, Any]:
-        last = self.algorithm.policy(state)
-        if not self.members:  # a run shorter than the interval: its last policy is all there is
-            self._keep(state, self.algorithm.config.steps)
-            self._save(state, self.algorithm.config.steps)
-        policies: list[PolicyNetwork] = [
-            checkpoint.restore(self._member_path(m), last)[0] for m in self.members
-        ]
-        weights, members = self.algorithm.choose(
-            self.problem, state, self.data, self.members, policies, jax.random.fold_in(self.key, 2**32 - 2),
-            self.watcher.selecting,
-        )  # fmt: skip
-        chosen = [k for k in range(len(members)) if weights[k] > 0]
-        mixture = Mixture(tuple(policies[k].export(self.problem) for k in chosen), weights[chosen])
-        save_policy(mixture, self.folder / "mixture.safetensors")
-        save_policy(last.export(self.problem), self.folder / "policy.safetensors")
-        result = {
-            "algorithm": self.run.algorithm,
-            "seed": self.run.seed,
-            "steps": self.algorithm.config.steps,
-            "limits": self.problem.describe()["limits"],
-            **self._summary(members, weights),
-            **self.algorithm.report(self.problem, state, members, weights),
-        }
-        write_atomic(self.folder / "result.json", json.dumps(result, indent=1).encode())
-        self.watcher.finished(result)
-        return result
-
-    def _summary(self, members: Sequence[Member], weights: np.ndarray) -> dict[str, Any]:
-        """Members with weights and estimates in raw discounted units, and those of the mixture."""
-        names = ("reward", *self.problem.cost_names)
-        rows: list[dict[str, Any]] = []
-        for member, weight in zip(members, weights, strict=True):
-            row: dict[str, Any] = {"step": member.step, "weight": float(weight), "careful": member.careful}
-            if member.estimates is not None:
-                values = self.problem.unscaled(np.array(member.estimates))
-                row["estimates"] = dict(zip(names, values.tolist(), strict=True))
-            rows.append(row)
-        summary: dict[str, Any] = {"members": rows}
-        if all(member.estimates is not None for member in members):
-            values = self.problem.unscaled(weights @ np.array([member.estimates for member in members]))
-            summary["mixture_estimates"] = dict(zip(names, values.tolist(), strict=True))
-        return summary
 
 
 def initial_state(algorithm: Algorithm[Any, Any], problem: Problem, key: Array) -> Any:

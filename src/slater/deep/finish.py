@@ -1,0 +1,63 @@
+"""The end of a run: weights over its members, the policies on disk, and what came out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from slater.deep.algorithm import Algorithm, Member
+from slater.deep.folder import Run, RunFolder
+from slater.deep.problem import Problem
+from slater.policy import Mixture, write_atomic
+from slater.policy import save as save_policy
+
+__all__ = ["finish"]
+
+
+def finish(
+    run: Run, algorithm: Algorithm[Any, Any], problem: Problem, data: Any, state: Any, folder: RunFolder,
+    key: Array, tick: Callable[[str, int, int], None],
+) -> dict[str, Any]:  # fmt: skip
+    """Choose the mixture, write policies and `result.json`, and return the result."""
+    last, steps = algorithm.policy(state), algorithm.config.steps
+    if not folder.members:  # a run shorter than the interval: its last policy is all there is
+        folder.keep(last, Member(steps, algorithm.estimates(problem, state)))
+        folder.save(state, steps)
+    policies = folder.policies(last)
+    weights, members = algorithm.choose(problem, state, data, folder.members, policies, key, tick)
+    chosen = [k for k in range(len(members)) if weights[k] > 0]
+    mixture = Mixture(tuple(policies[k].export(problem) for k in chosen), weights[chosen])
+    save_policy(mixture, folder.path / "mixture.safetensors")
+    save_policy(last.export(problem), folder.path / "policy.safetensors")
+    result = {
+        "algorithm": run.algorithm,
+        "seed": run.seed,
+        "steps": steps,
+        "limits": problem.describe()["limits"],
+        **_summary(problem, members, weights),
+        **algorithm.report(problem, state, members, weights),
+    }
+    write_atomic(folder.path / "result.json", json.dumps(result, indent=1).encode())
+    return result
+
+
+def _summary(problem: Problem, members: Sequence[Member], weights: NDArray[np.float64]) -> dict[str, Any]:
+    """Members with weights and estimates in raw discounted units, and those of the mixture."""
+    names = ("reward", *problem.cost_names)
+    rows: list[dict[str, Any]] = []
+    for member, weight in zip(members, weights, strict=True):
+        row: dict[str, Any] = {"step": member.step, "weight": float(weight), "careful": member.careful}
+        if member.estimates is not None:
+            values = problem.unscaled(np.array(member.estimates))
+            row["estimates"] = dict(zip(names, values.tolist(), strict=True))
+        rows.append(row)
+    summary: dict[str, Any] = {"members": rows}
+    if all(member.estimates is not None for member in members):
+        values = problem.unscaled(weights @ np.array([member.estimates for member in members]))
+        summary["mixture_estimates"] = dict(zip(names, values.tolist(), strict=True))
+    return summary

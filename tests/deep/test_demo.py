@@ -1,0 +1,47 @@
+"""`slater demo`: from the sample to a figure, in small, with the real simulator."""
+
+import pytest
+
+from slater import cli
+from slater.commands import demo
+
+pytest.importorskip("pybullet")
+pytest.importorskip("bullet_safety_gym")
+
+SMALL = {
+    "hidden": (16,), "batch_size": 32, "warm_steps": 20, "joint_steps": 10, "ope_steps": 10,
+    "select_steps": 20, "select_limit": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(demo, "SETTINGS", SMALL)
+    monkeypatch.setattr(demo, "ROUND", 20)
+
+
+def test_the_demo_ends_with_a_table_and_a_figure_and_says_where(tmp_path, capsys):
+    out = tmp_path / "demo"
+    command = ["demo", "--steps", "60", "--episodes", "2", "--out", str(out)]
+    assert cli.main(command) == 0
+    shown = capsys.readouterr().out
+    for words in ("per episode", "discounted", "mixture", "best episode in the data", str(out / "demo.png")):
+        assert words in shown
+    assert (out / "demo.png").stat().st_size > 10_000
+    # a second call finds the finished run: nothing is trained again
+    checkpoint = (out / "checkpoint.safetensors").stat().st_mtime_ns
+    (out / "demo.png").unlink()
+    assert cli.main(command) == 0
+    assert (out / "demo.png").exists()
+    assert (out / "checkpoint.safetensors").stat().st_mtime_ns == checkpoint
+    # and another limit is another run
+    assert cli.main([*command, "--limit", "40"]) == 2
+    assert "another run" in capsys.readouterr().err
+
+
+def test_training_without_data_uses_the_sample_and_says_so(tmp_path, capsys):
+    sets = [f"{name}={'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in SMALL.items()]
+    quick = [part for text in sets for part in ("--set", text)]
+    out = str(tmp_path / "run")
+    assert cli.main(["train", "pdca", "--limit", "20", "--steps", "30", "--out", out, *quick]) == 0
+    assert "the sample of bullet/BallCircle" in capsys.readouterr().err

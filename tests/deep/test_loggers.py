@@ -1,0 +1,102 @@
+"""TensorBoard and Weights & Biases get the rows of the metrics file, with the real packages."""
+
+import builtins
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+import slater.deep as deep
+from slater import cli
+from slater.data import save
+from slater.deep.loggers import TensorBoard, WeightsAndBiases
+from slater.deep.metrics import read_metrics
+from slater.errors import InputError
+
+from .problems import QUICK, pointmass
+from .toy import Toy
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch):
+    from slater.deep import algorithm
+
+    monkeypatch.setitem(algorithm._REGISTRY, "toy", Toy)
+
+
+def scalars(folder: Path) -> dict[tuple[int, str], float]:
+    """(step, tag) -> value of all event files, read as TFRecords."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = {}
+    for path in sorted(folder.glob("events*")):
+        content = path.read_bytes()
+        while content:
+            (length,) = struct.unpack("<Q", content[:8])
+            event = Event.FromString(content[12 : 12 + length])
+            content = content[16 + length :]
+            for value in event.summary.value:
+                found[event.step, value.tag] = value.simple_value
+    return found
+
+
+def test_tensorboard_holds_every_figure_of_the_metrics(tmp_path):
+    pytest.importorskip("tensorboardX")
+    out = tmp_path / "run"
+    options = {"log_every": 20}
+    deep.train("toy", pointmass(), [5], out, watcher=TensorBoard(out), options=options, **QUICK)
+    found = scalars(out / "tensorboard")
+    rows = read_metrics(out / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [20, 40, 60]
+    for row in rows:
+        assert found[row["step"], "loss/clone"] == pytest.approx(row["loss/clone"], rel=1e-6)
+
+
+def test_wandb_works_offline_without_an_account(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    out = tmp_path / "run"
+    watcher = WeightsAndBiases("tests", out)
+    deep.train("toy", pointmass(), [5], out, watcher=watcher, options={"log_every": 20}, **QUICK)
+    (record,) = out.glob("wandb/offline-run-*/*.wandb")
+    for _ in range(60):  # wandb's own process writes the file a moment after the run has ended
+        if b"loss/clone" in record.read_bytes():
+            break
+        time.sleep(0.5)
+    assert b"loss/clone" in record.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package", "extra"),
+    [(["--tensorboard"], "tensorboardX", "tensorboard"), (["--wandb", "project"], "wandb", "wandb")],
+)
+def test_without_the_package_the_line_to_install_it_is_said(
+    arguments, package, extra, tmp_path, monkeypatch, capsys
+):
+    real = builtins.__import__
+
+    def absent(name, *rest, **more):
+        if name == package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    save(pointmass(), tmp_path / "data.npz")
+    out = tmp_path / "run"
+    command = ["train", "pdca", str(tmp_path / "data.npz"), "--limit", "5", "--out", str(out), *arguments]
+    assert cli.main(command) == 2
+    assert f"pip install 'slater-rl[{extra}]'" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_project_that_cannot_be_reached_is_one_sentence(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+
+    def refuse(**options):
+        raise wandb.errors.UsageError("api_key not configured (no-tty)")
+
+    monkeypatch.setattr(wandb, "init", refuse)
+    out = tmp_path / "run"
+    with pytest.raises(InputError, match="WANDB_MODE=offline"):
+        deep.train("toy", pointmass(), [5], out, watcher=WeightsAndBiases("tests", out), **QUICK)
