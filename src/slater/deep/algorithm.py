@@ -19,7 +19,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.data import Dataset
-from slater.deep.networks import PolicyNetwork
+from slater.deep.networks import Exportable
 from slater.deep.problem import Data, Problem, draw
 from slater.errors import InputError
 
@@ -118,7 +118,7 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         """Iteration `step` (from 0) of `phase`; and scalars to log: `loss/...` must stay finite."""
 
     @abc.abstractmethod
-    def policy(self, state: State) -> PolicyNetwork:
+    def policy(self, state: State) -> Exportable:
         """The policy of a state."""
 
     def phase(self, step: int) -> tuple[str, int]:
@@ -143,7 +143,7 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         return {}
 
     def choose(
-        self, problem: Problem, data: Any, members: Sequence[Member], policies: Sequence[PolicyNetwork],
+        self, problem: Problem, data: Any, members: Sequence[Member], policies: Sequence[Any],
         key: Array, tick: Callable[[str, int, int], None],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Mixture weights, shape (members,), and the members with what was learned about them.
@@ -166,7 +166,8 @@ def register(algorithm: AlgorithmT) -> AlgorithmT:
 
 def algorithms() -> tuple[str, ...]:
     """Names of all algorithms: ours, then those of installed packages."""
-    import slater.deep.pdca  # noqa: F401 (registers itself)
+    import slater.deep.cdt
+    import slater.deep.pdca  # noqa: F401 (each registers itself)
 
     others = (point.name for point in entry_points(group="slater.algorithms"))
     return (*_REGISTRY, *(name for name in others if name not in _REGISTRY))

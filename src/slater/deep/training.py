@@ -39,7 +39,7 @@ from slater.data import Dataset
 from slater.deep import checkpoint
 from slater.deep.algorithm import Algorithm, Member, find, make_config
 from slater.deep.metrics import MetricsFile
-from slater.deep.networks import PolicyNetwork
+from slater.deep.networks import Exportable
 from slater.deep.problem import Problem, prepare
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
@@ -322,9 +322,7 @@ class _Training:
         if not self.members:  # a run shorter than the interval: its last policy is all there is
             self._keep(state, self.algorithm.config.steps)
             self._save(state, self.algorithm.config.steps)
-        policies: list[PolicyNetwork] = [
-            checkpoint.restore(self._member_path(m), last)[0] for m in self.members
-        ]
+        policies: list[Exportable] = [checkpoint.restore(self._member_path(m), last)[0] for m in self.members]
         weights, members = self.algorithm.choose(
             self.problem, self.data, self.members, policies, jax.random.fold_in(self.key, 2**32 - 2),
             self.watcher.selecting,
