@@ -50,6 +50,11 @@ def _normed(x: Array, scale_and_shift: Array) -> Array:
     return centred / spread * scale_and_shift[0] + scale_and_shift[1]
 
 
+def _dense(x: Array, weight: Array, bias: Array) -> Array:
+    """One product of two matrices, whatever the leading axes: the form that XLA does fastest on a CPU."""
+    return (x.reshape(-1, x.shape[-1]) @ weight + bias).reshape(*x.shape[:-1], -1)
+
+
 def _fresh_norm(width: int) -> Array:
     return jnp.stack([jnp.ones(width), jnp.zeros(width)])
 
@@ -87,19 +92,20 @@ class Block(eqx.Module):
         normed = _normed(x, self.norm_1)
         x = x if everywhere else x[:, picked]
         if everywhere:
-            q, k, v = jnp.split(normed @ self.qkv_weight + self.qkv_bias, 3, axis=-1)
+            q, k, v = jnp.split(_dense(normed, self.qkv_weight, self.qkv_bias), 3, axis=-1)
         else:
-            q = normed[:, picked] @ self.qkv_weight[:, :width] + self.qkv_bias[:width]
-            k, v = jnp.split(normed @ self.qkv_weight[:, width:] + self.qkv_bias[width:], 2, axis=-1)
-        q, k, v = (t.reshape(batch, -1, self.heads, width // self.heads) for t in (q, k, v))
-        scores = jnp.einsum("bqhd,bkhd->bhqk", q / np.sqrt(width // self.heads), k)
+            q = _dense(normed[:, picked], self.qkv_weight[:, :width], self.qkv_bias[:width])
+            k, v = jnp.split(_dense(normed, self.qkv_weight[:, width:], self.qkv_bias[width:]), 2, axis=-1)
+        size = width // self.heads
+        # (batch, heads, position, size): products of contiguous matrices, several times faster than einsum
+        q, k, v = (t.reshape(batch, -1, self.heads, size).swapaxes(1, 2) for t in (q, k, v))
+        scores = (q / np.sqrt(size)) @ k.swapaxes(2, 3)
         seen = picked[:, None] >= np.arange(length)[None]
         weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1)
-        mixed = jnp.einsum("bhqk,bkhd->bqhd", dropout(weights, rate, k_attention), v)
-        out = mixed.reshape(batch, -1, width) @ self.out_weight + self.out_bias
-        x = x + dropout(out, rate, k_out)
-        inner = jax.nn.gelu(_normed(x, self.norm_2) @ self.up_weight + self.up_bias, approximate=True)
-        return x + dropout(inner @ self.down_weight + self.down_bias, rate, k_mlp)
+        mixed = (dropout(weights, rate, k_attention) @ v).swapaxes(1, 2).reshape(x.shape)
+        x = x + dropout(_dense(mixed, self.out_weight, self.out_bias), rate, k_out)
+        inner = jax.nn.gelu(_dense(_normed(x, self.norm_2), self.up_weight, self.up_bias), approximate=True)
+        return x + dropout(_dense(inner, self.down_weight, self.down_bias), rate, k_mlp)
 
 
 class Transformer(eqx.Module):
