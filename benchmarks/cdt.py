@@ -138,9 +138,7 @@ def torch_eager(data: Dataset, batch: int, steps: int) -> Callable[[], float]:
         rows = torch.randint(len(obs) // HORIZON, (batch, 1)) * HORIZON + when.clamp(max=HORIZON - 1)
         valid = when < HORIZON
         a, c = actions[rows], cost[rows].long()
-        mean, log_std, log_cost = model(
-            [togo[rows][..., :1], togo[rows][..., 1:], obs[rows], a], when, valid
-        )
+        mean, log_std, log_cost = model([togo[rows][..., :1], togo[rows][..., 1:], obs[rows], a], when, valid)
         p = torch.distributions.Normal(mean, log_std.exp())
         likelihood = p.log_prob(a).sum(-1)[valid].mean()
         entropy = p.entropy().sum(-1)[valid].mean()

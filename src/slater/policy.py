@@ -28,6 +28,7 @@ __all__ = [
     "Actor",
     "CategoricalPolicy",
     "GaussianPolicy",
+    "MemorylessActor",
     "Mixture",
     "Policy",
     "SavedPolicy",
@@ -84,7 +85,7 @@ class SavedPolicy(Policy, Protocol):
 
 
 @dataclass(frozen=True)
-class _MemorylessActor:
+class MemorylessActor:
     """The actor of a policy without memory: ask the policy anew at each step."""
 
     policy: Policy
@@ -92,6 +93,7 @@ class _MemorylessActor:
     deterministic: bool
 
     def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Action for one observation, shape `(obs_dim,)`."""
         batch = np.asarray(observation)[None]
         return np.asarray(self.policy.act(batch, rng=self.rng, deterministic=self.deterministic)[0])
 
@@ -132,7 +134,7 @@ class _NetworkPolicy:
         raise NotImplementedError
 
     def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
-        return _MemorylessActor(self, rng, deterministic)
+        return MemorylessActor(self, rng, deterministic)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Every array of the policy, by name."""
@@ -356,6 +358,7 @@ _KINDS = {
     "gaussian": "slater.policy:GaussianPolicy",
     "categorical": "slater.policy:CategoricalPolicy",
     "sequence": "slater.sequence_policy:SequencePolicy",
+    "candidates": "slater.candidates_policy:CandidatesPolicy",
 }
 
 

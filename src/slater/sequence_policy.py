@@ -162,9 +162,9 @@ class SequencePolicy:
         mean, log_std = np.split(outputs, 2, axis=-1)
         if not deterministic:
             noise = rng.standard_normal(mean.shape, dtype=np.float32)
-            mean = mean + np.exp(np.clip(log_std, *self.log_std_range)) * noise
+            mean = np.asarray(mean + np.exp(np.clip(log_std, *self.log_std_range)) * noise, dtype=np.float32)
         actions = self.low + (np.clip(mean, -1.0, 1.0) + 1.0) * 0.5 * (self.high - self.low)
-        return np.clip(actions, self.low, self.high).astype(np.float32)
+        return np.asarray(np.clip(actions, self.low, self.high), dtype=np.float32)
 
     # -- acting -------------------------------------------------------------------------------------------
 

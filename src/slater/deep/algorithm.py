@@ -166,6 +166,8 @@ def register(algorithm: AlgorithmT) -> AlgorithmT:
 
 def algorithms() -> tuple[str, ...]:
     """Names of all algorithms: ours, then those of installed packages."""
+    import slater.deep.bcq_lag
+    import slater.deep.bear_lag
     import slater.deep.cdt
     import slater.deep.pdca  # noqa: F401 (each registers itself)
 
