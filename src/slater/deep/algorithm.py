@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -154,6 +155,12 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         return np.full(len(members), 1.0 / len(members)), list(members)
 
 
+#: where our own algorithms are; each registers itself when it is imported
+MODULES = (
+    "pdca",
+    "bc",
+)
+
 _REGISTRY: dict[str, type[Algorithm[Any, Any]]] = {}
 AlgorithmT = TypeVar("AlgorithmT", bound=type[Algorithm[Any, Any]])
 
@@ -166,8 +173,8 @@ def register(algorithm: AlgorithmT) -> AlgorithmT:
 
 def algorithms() -> tuple[str, ...]:
     """Names of all algorithms: ours, then those of installed packages."""
-    import slater.deep.pdca  # noqa: F401 (registers itself)
-
+    for module in MODULES:
+        import_module(f"slater.deep.{module}")
     others = (point.name for point in entry_points(group="slater.algorithms"))
     return (*_REGISTRY, *(name for name in others if name not in _REGISTRY))
 
