@@ -159,6 +159,7 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
 MODULES = (
     "pdca",
     "bc",
+    "coptidice",
 )
 
 _REGISTRY: dict[str, type[Algorithm[Any, Any]]] = {}
