@@ -160,6 +160,8 @@ MODULES = (
     "pdca",
     "bc",
     "coptidice",
+    "cpq",
+    "mbcl",
 )
 
 _REGISTRY: dict[str, type[Algorithm[Any, Any]]] = {}
