@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -154,6 +155,18 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         return np.full(len(members), 1.0 / len(members)), list(members)
 
 
+#: where our own algorithms are; each registers itself when it is imported
+MODULES = (
+    "pdca",
+    "bc",
+    "coptidice",
+    "cpq",
+    "mbcl",
+    "cdt",
+    "bcq_lag",
+    "bear_lag",
+)
+
 _REGISTRY: dict[str, type[Algorithm[Any, Any]]] = {}
 AlgorithmT = TypeVar("AlgorithmT", bound=type[Algorithm[Any, Any]])
 
@@ -166,11 +179,8 @@ def register(algorithm: AlgorithmT) -> AlgorithmT:
 
 def algorithms() -> tuple[str, ...]:
     """Names of all algorithms: ours, then those of installed packages."""
-    import slater.deep.bcq_lag
-    import slater.deep.bear_lag
-    import slater.deep.cdt
-    import slater.deep.pdca  # noqa: F401 (each registers itself)
-
+    for module in MODULES:
+        import_module(f"slater.deep.{module}")
     others = (point.name for point in entry_points(group="slater.algorithms"))
     return (*_REGISTRY, *(name for name in others if name not in _REGISTRY))
 
