@@ -43,7 +43,7 @@ class Targets:
     spread: F32
     least: F32 | None
 
-    def target_return(self, limits: F64) -> float:
+    def target_return(self, limits: F32) -> float:
         """The return to ask for under `limits` (I,) per episode.
 
         Where no episode keeps the limits: the return of the one that exceeds them least.
@@ -81,7 +81,7 @@ class SequencePolicy:
     high: F32 | None
     log_std_range: tuple[float, float]
     targets: Targets
-    limits: F64
+    limits: F32
 
     # -- targets ------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class SequencePolicy:
 
     def with_limits(self, limits: Sequence[float]) -> SequencePolicy:
         """The same model aiming at other limits, one per cost, in cost per episode."""
-        values = np.asarray(limits, dtype=np.float64)
+        values = np.asarray(limits, dtype=np.float32)
         if values.shape != self.limits.shape or not np.all(values >= 0):
             raise InputError(
                 f"the policy has {len(self.limits)} costs and needs as many limits >= 0, not {list(limits)}."

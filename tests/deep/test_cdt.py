@@ -145,6 +145,7 @@ def test_augmentation_never_makes_an_episode_cheaper_than_it_is(point, seed, two
     assert np.all(returns[made.episode] >= best - 0.2 * span - 1e-6)  # and its episode is near it
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 100), min_size=2, max_size=20), st.floats(0, 0.99))
 def test_cheaper_episodes_are_drawn_more_often_and_none_is_lost(costs, strength):
     column = np.array(costs)[:, None]

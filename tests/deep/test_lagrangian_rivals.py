@@ -29,6 +29,7 @@ QUICK = {
 errors = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=30)
 
 
+@settings(max_examples=40, deadline=None)
 @given(errors)
 def test_pid_is_the_closed_form_while_nothing_saturates(sequence):
     """One cost, far from its bounds: lambda = start + ki sum e + kp e + kd (e - e_before)_+."""
@@ -42,6 +43,7 @@ def test_pid_is_the_closed_form_while_nothing_saturates(sequence):
         before = e
 
 
+@settings(max_examples=30, deadline=None)
 @given(errors, st.integers(1, 3))
 def test_pid_stays_in_its_set(sequence, costs):
     player = PID(B=2.0, kp=0.5, ki=0.3, kd=0.2)

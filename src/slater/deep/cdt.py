@@ -204,7 +204,8 @@ class CDTNetwork(eqx.Module):
             obs_mean=problem.obs_mean, obs_std=problem.obs_std,
             low=problem.action_low, high=problem.action_high, log_std_range=self.log_std_range,
             targets=self.targets,
-            limits=problem.units.thresholds(problem.limits, "episode"),
+            # rounded, so that a limit given in another unit is the same one
+            limits=problem.units.thresholds(problem.limits, "episode").astype(np.float32),
         )  # fmt: skip
 
 
