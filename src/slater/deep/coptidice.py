@@ -27,7 +27,7 @@ timeouts, and takes the smaller of two networks for nu and chi.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -45,6 +45,7 @@ from slater.deep.estimators import polyak
 from slater.deep.last import LastIterate
 from slater.deep.networks import MLP, Critic, Gaussian, PolicyNetwork, make_critic, make_policy
 from slater.deep.problem import Batch, Data, Problem
+from slater.deep.thresholds import thresholds
 from slater.errors import InputError
 
 __all__ = ["COptiDICE", "COptiDICEConfig", "COptiDICEState"]
@@ -138,9 +139,7 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
 
     def limits(self, problem: Problem) -> Array:
         """chat, shape (I,), for scaled costs, in the unit `limit_in` and with the mask of the data."""
-        units = replace(problem.units, bootstrap_timeouts=not self.config.stop_at_timeouts)
-        chat = units.thresholds(problem.limits, self.config.limit_in) * problem.scale[1:]
-        return jnp.asarray(chat, dtype=jnp.float32)
+        return thresholds(problem, self.config.limit_in, stop_at_timeouts=self.config.stop_at_timeouts)
 
     def init(self, problem: Problem, key: Array) -> COptiDICEState:
         """All networks at random; lambda and t at softplus(1) = 1.31."""

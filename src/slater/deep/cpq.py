@@ -37,6 +37,7 @@ from slater.deep.estimators import polyak
 from slater.deep.last import LastIterate
 from slater.deep.networks import Critic, Gaussian, PolicyNetwork, make_critic, make_policy
 from slater.deep.problem import Batch, Data, Problem
+from slater.deep.thresholds import thresholds
 from slater.deep.vae import CVAE, make_cvae
 from slater.errors import InputError
 
@@ -134,8 +135,7 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
 
     def limits(self, problem: Problem) -> Array:
         """The limits q, shape (I,), as discounted sums of scaled costs, for the mask of the rewards."""
-        units = replace(problem.units, bootstrap_timeouts=self.config.masks == "terminals")
-        return jnp.asarray(units.thresholds(problem.limits) * problem.scale[1:], dtype=jnp.float32)
+        return thresholds(problem, stop_at_timeouts=self.config.masks == "released")
 
     def init(self, problem: Problem, key: Array) -> CPQState:
         """All networks at random, alpha = 1."""
@@ -185,16 +185,7 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
         self, problem: Problem, state: CPQState, batch: Batch, key_next: Array, key_ood: Array
     ) -> tuple[CPQState, dict[str, Array]]:
         """One step of all critics on their regressions and the penalty; and of alpha."""
-        a_next = state.pi.choice(batch.s_next, key_next)
-        safe = self._safe(problem, state.target, batch.s_next, a_next)
-        goals = []
-        for u in range(1 + problem.costs):
-            low, high = problem.value_low[u], problem.value_high[u]
-            future = jnp.clip(self._value(state.target, u, batch.s_next, a_next), low, high)
-            if u == 0:  # the least value is 0 unless rewards can be negative
-                worst = low if self.config.penalty == "gradient" else 0.0
-                future = jnp.where(safe > 0, future, worst)
-            goals.append(batch.u[:, u] + batch.discount[:, min(u, 1)] * future)
+        goals = self._goals(problem, state, batch, key_next)
         s_ood, a_ood = self._unlike(state, batch, key_ood)
         pushed = self.config.ood_margin * self.limits(problem)
         alpha, released = jnp.exp(state.log_alpha), self.config.penalty == "released"
@@ -224,6 +215,20 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
             metrics[f"unlike/{name}"] = unlike[i] / problem.scale[1 + i]
         critics = optax.apply_updates(state.critics, updates)
         return replace(state, critics=critics, opt=opt, log_alpha=log_alpha), metrics
+
+    def _goals(self, problem: Problem, state: CPQState, batch: Batch, key: Array) -> list[Array]:
+        """What the reward and the cost critics are regressed on, each `(batch,)`."""
+        a_next = state.pi.choice(batch.s_next, key)
+        safe = self._safe(problem, state.target, batch.s_next, a_next)
+        goals = []
+        for u in range(1 + problem.costs):
+            low, high = problem.value_low[u], problem.value_high[u]
+            future = jnp.clip(self._value(state.target, u, batch.s_next, a_next), low, high)
+            if u == 0:  # the least value is 0 unless rewards can be negative
+                worst = low if self.config.penalty == "gradient" else 0.0
+                future = jnp.where(safe > 0, future, worst)
+            goals.append(batch.u[:, u] + batch.discount[:, min(u, 1)] * future)
+        return goals
 
     def _unlike(self, state: CPQState, batch: Batch, key: Array) -> tuple[Array, Array]:
         """States and actions of pi that are least like the data: `ood_share` of all that are drawn."""
