@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from slater.data import Dataset, Metadata
+from slater.deep.algorithm import Algorithm
 from slater.deep.pdca import PAPER, PDCA, PDCAConfig
 from slater.deep.problem import prepare
 from slater.deep.sweep import one_thread
@@ -53,24 +54,29 @@ def dataset(rows: int) -> Dataset:
     )  # fmt: skip
 
 
-def ours(data: Dataset, steps: int) -> Callable[[], float]:
-    """A function that runs `steps` iterations of the engine and returns seconds per iteration."""
-    algorithm = PDCA(PDCAConfig(**PAPER))
-    problem, on_device = prepare(data, resolve_limits([20.0], data.cost_names), GAMMA)
+def engine(algorithm: Algorithm[Any, Any], data: Dataset, steps: int, phase: str) -> Callable[[], float]:
+    """A function that runs `steps` iterations of an algorithm and returns seconds per iteration."""
+    problem, transitions = prepare(data, resolve_limits([20.0], data.cost_names), GAMMA)
+    on_device = algorithm.data(data, problem, transitions)
     key = jax.random.key(0)
     chunk = compile_chunk(algorithm, problem)
     state = initial_state(algorithm, problem, key)
     # compile before the clock starts
-    state, _, _ = chunk((on_device, key), state, jnp.asarray(0), jnp.asarray(1), "joint")
+    state, _, _ = chunk((on_device, key), state, jnp.asarray(0), jnp.asarray(1), phase)
 
     def measure() -> float:
         nonlocal state
         start = CLOCK()
-        state, _, _ = chunk((on_device, key), state, jnp.asarray(0), jnp.asarray(steps), "joint")
+        state, _, _ = chunk((on_device, key), state, jnp.asarray(0), jnp.asarray(steps), phase)
         jax.block_until_ready(eqx.filter(state, eqx.is_array))  # type: ignore[no-untyped-call]
         return (CLOCK() - start) / steps
 
     return measure
+
+
+def ours(data: Dataset, steps: int) -> Callable[[], float]:
+    """Algorithm 2 on the engine."""
+    return engine(PDCA(PDCAConfig(**PAPER)), data, steps, "joint")
 
 
 def torch_eager(data: Dataset, steps: int) -> Callable[[], float]:

@@ -14,9 +14,10 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +28,13 @@ __all__ = [
     "Actor",
     "CategoricalPolicy",
     "GaussianPolicy",
+    "MemorylessActor",
     "Mixture",
     "Policy",
+    "SavedPolicy",
     "load",
     "save",
+    "with_limits",
     "write_atomic",
 ]
 
@@ -65,8 +69,23 @@ class Policy(Protocol):
         ...
 
 
+class SavedPolicy(Policy, Protocol):
+    """A policy that `save` can write and `load` can read: arrays by name, and JSON for the rest.
+
+    Its class also has `from_tensors(description, tensors)` and stands in `_KINDS` under its kind.
+    """
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Every array of the policy, by name."""
+        ...
+
+    def description(self) -> dict[str, Any]:
+        """What the arrays do not say, as JSON; "kind" names the class."""
+        ...
+
+
 @dataclass(frozen=True)
-class _MemorylessActor:
+class MemorylessActor:
     """The actor of a policy without memory: ask the policy anew at each step."""
 
     policy: Policy
@@ -74,6 +93,7 @@ class _MemorylessActor:
     deterministic: bool
 
     def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Action for one observation, shape `(obs_dim,)`."""
         batch = np.asarray(observation)[None]
         return np.asarray(self.policy.act(batch, rng=self.rng, deterministic=self.deterministic)[0])
 
@@ -114,7 +134,7 @@ class _NetworkPolicy:
         raise NotImplementedError
 
     def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
-        return _MemorylessActor(self, rng, deterministic)
+        return MemorylessActor(self, rng, deterministic)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Every array of the policy, by name."""
@@ -123,6 +143,20 @@ class _NetworkPolicy:
             named[f"layers.{index}.weight"] = weight
             named[f"layers.{index}.bias"] = bias
         return named
+
+    @staticmethod
+    def _layers(tensors: Mapping[str, NDArray[Any]]) -> tuple[tuple[F32, ...], tuple[F32, ...], int]:
+        """Weights, biases and the number of outputs; ValueError if they do not fit together."""
+        layers = sum(name.endswith(".weight") for name in tensors)
+        weights = tuple(tensors[f"layers.{index}.weight"] for index in range(layers))
+        biases = tuple(tensors[f"layers.{index}.bias"] for index in range(layers))
+        sizes = [tensors["obs_mean"].shape[0], *(weight.shape[1] for weight in weights)]
+        if layers == 0 or any(
+            weight.shape[0] != size or bias.shape != (weight.shape[1],)
+            for weight, bias, size in zip(weights, biases, sizes, strict=False)
+        ):
+            raise ValueError("the layers do not fit together")
+        return weights, biases, sizes[-1]
 
 
 @dataclass(frozen=True)
@@ -158,6 +192,20 @@ class GaussianPolicy(_NetworkPolicy):
         """What the arrays do not say, as JSON."""
         return {"kind": "gaussian", "log_std_range": list(self.log_std_range)}
 
+    @classmethod
+    def from_tensors(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+    ) -> GaussianPolicy:
+        """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
+        weights, biases, outputs = cls._layers(tensors)
+        low, high = (float(x) for x in description["log_std_range"])
+        if outputs != 2 * tensors["low"].shape[0] or tensors["low"].shape != tensors["high"].shape:
+            raise ValueError("the bounds do not fit the last layer")
+        return cls(
+            weights, biases, tensors["obs_mean"], tensors["obs_std"], tensors["low"], tensors["high"],
+            (low, high),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class CategoricalPolicy(_NetworkPolicy):
@@ -183,12 +231,20 @@ class CategoricalPolicy(_NetworkPolicy):
         """What the arrays do not say, as JSON."""
         return {"kind": "categorical"}
 
+    @classmethod
+    def from_tensors(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+    ) -> CategoricalPolicy:
+        """What `tensors` gave; ValueError or KeyError if the arrays do not fit together."""
+        weights, biases, _ = cls._layers(tensors)
+        return cls(weights, biases, tensors["obs_mean"], tensors["obs_std"])
+
 
 @dataclass(frozen=True)
 class Mixture:
     """A policy that draws one member at the start of an episode, member k with probability `weights[k]`."""
 
-    members: tuple[GaussianPolicy | CategoricalPolicy, ...]
+    members: tuple[SavedPolicy, ...]
     weights: NDArray[np.float64]
 
     def __post_init__(self) -> None:
@@ -202,11 +258,11 @@ class Mixture:
         object.__setattr__(self, "weights", weights / weights.sum())
 
     @classmethod
-    def uniform(cls, members: Sequence[GaussianPolicy | CategoricalPolicy]) -> Mixture:
+    def uniform(cls, members: Sequence[SavedPolicy]) -> Mixture:
         """Unif(pi_1, ..., pi_K) of the paper."""
         return cls(tuple(members), np.full(len(members), 1.0 / len(members)))
 
-    def draw(self, rng: np.random.Generator) -> GaussianPolicy | CategoricalPolicy:
+    def draw(self, rng: np.random.Generator) -> SavedPolicy:
         """One member, for one episode."""
         return self.members[int(rng.choice(len(self.members), p=self.weights))]
 
@@ -255,7 +311,7 @@ def write_atomic(path: str | os.PathLike[str], content: bytes) -> None:
         os.close(folder)
 
 
-def save(policy: GaussianPolicy | CategoricalPolicy | Mixture, path: str | os.PathLike[str]) -> None:
+def save(policy: SavedPolicy | Mixture, path: str | os.PathLike[str]) -> None:
     """Save a policy or a mixture as one safetensors file, with its normalisers and bounds; atomic."""
     from safetensors.numpy import save as to_bytes
 
@@ -271,7 +327,7 @@ def save(policy: GaussianPolicy | CategoricalPolicy | Mixture, path: str | os.Pa
     write_atomic(path, to_bytes(tensors, metadata={"slater": json.dumps(about)}))
 
 
-def load(path: str | os.PathLike[str]) -> GaussianPolicy | CategoricalPolicy | Mixture:
+def load(path: str | os.PathLike[str]) -> SavedPolicy | Mixture:
     """Load what `save` wrote. Only arrays and JSON are read: a file cannot run code."""
     from safetensors import SafetensorError, safe_open
 
@@ -297,25 +353,33 @@ def load(path: str | os.PathLike[str]) -> GaussianPolicy | CategoricalPolicy | M
         raise InputError(f"{path} is not a policy file of Slater, or it is damaged ({error}).") from error
 
 
-def _from_tensors(
-    description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-) -> GaussianPolicy | CategoricalPolicy:
-    layers = sum(name.endswith(".weight") for name in tensors)
-    weights = tuple(tensors[f"layers.{index}.weight"] for index in range(layers))
-    biases = tuple(tensors[f"layers.{index}.bias"] for index in range(layers))
-    sizes = [tensors["obs_mean"].shape[0], *(weight.shape[1] for weight in weights)]
-    if layers == 0 or any(
-        weight.shape[0] != size or bias.shape != (weight.shape[1],)
-        for weight, bias, size in zip(weights, biases, sizes, strict=False)
-    ):
-        raise ValueError("the layers do not fit together")
-    if description["kind"] == "categorical":
-        return CategoricalPolicy(weights, biases, tensors["obs_mean"], tensors["obs_std"])
-    if description["kind"] != "gaussian":
+#: kind -> where its class is; a class is imported when a file names it
+_KINDS = {
+    "gaussian": "slater.policy:GaussianPolicy",
+    "categorical": "slater.policy:CategoricalPolicy",
+    "sequence": "slater.sequence_policy:SequencePolicy",
+    "candidates": "slater.candidates_policy:CandidatesPolicy",
+}
+
+
+def _from_tensors(description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> SavedPolicy:
+    if description["kind"] not in _KINDS:
         raise ValueError(f"unknown kind {description['kind']!r}")
-    low, high = (float(x) for x in description["log_std_range"])
-    if sizes[-1] != 2 * tensors["low"].shape[0] or tensors["low"].shape != tensors["high"].shape:
-        raise ValueError("the bounds do not fit the last layer")
-    return GaussianPolicy(
-        weights, biases, tensors["obs_mean"], tensors["obs_std"], tensors["low"], tensors["high"], (low, high)
-    )
+    module, _, name = _KINDS[description["kind"]].partition(":")
+    policy: SavedPolicy = getattr(import_module(module), name).from_tensors(description, tensors)
+    return policy
+
+
+def with_limits(policy: SavedPolicy | Mixture, limits: Sequence[float]) -> SavedPolicy | Mixture:
+    """The policy aiming at other limits, one per cost, in cost per episode, if it is of a kind that can."""
+    if isinstance(policy, Mixture):
+        members = tuple(cast(SavedPolicy, with_limits(member, limits)) for member in policy.members)
+        return replace(policy, members=members)
+    change = getattr(policy, "with_limits", None)
+    if change is None:
+        raise InputError(
+            "this policy was trained for its own limits and cannot take others; train one for these "
+            "(a policy of cdt serves all limits)."
+        )
+    changed: SavedPolicy = change(limits)
+    return changed

@@ -9,7 +9,7 @@ import numpy as np
 
 from slater import tabular as tab
 from slater.data import Dataset, Metadata
-from slater.policy import CategoricalPolicy, Mixture
+from slater.policy import CategoricalPolicy, Mixture, Policy, SavedPolicy
 
 GAMMA = 0.8
 
@@ -36,6 +36,19 @@ class ExactCMDP:
         best = self.model.solve()
         return best.policy, np.append(best.J_R, best.J_C)
 
+    def J_simulated(self, policy: Policy, episodes: int = 300, length: int = 25) -> np.ndarray:
+        """Mean discounted sums (1+I,) over episodes of `length` steps, for a policy with a memory."""
+        rng, eye, total = np.random.default_rng(0), np.eye(len(self.P), dtype=np.float32), 0.0
+        for _ in range(episodes):
+            actor, state = policy.begin(rng=rng), 0
+            for t in range(length):
+                action = int(actor.act(eye[state]))
+                utilities = self.U[:, state, action]
+                total = total + GAMMA**t * utilities
+                actor.observe(float(utilities[0]), utilities[1:])
+                state = int((self.P[state, action].cumsum() > rng.random()).argmax())
+        return total / episodes  # type: ignore[return-value]
+
     def dataset(self, pi: np.ndarray, n: int, seed: int, length: int = 25) -> Dataset:
         """n rows of episodes of `length` steps under pi, observations one-hot."""
         rng = np.random.default_rng(seed)
@@ -61,11 +74,16 @@ class ExactCMDP:
             metadata=Metadata(horizon=length, num_actions=A),
         )  # fmt: skip
 
-    def J_of(self, policy: CategoricalPolicy | Mixture) -> np.ndarray:
-        """Exact J (1+I,) of a policy on one-hot observations; of a mixture, the weighted mean."""
+    def J_of(self, policy: SavedPolicy | Mixture) -> np.ndarray:
+        """J (1+I,) of a policy on one-hot observations; of a mixture, the weighted mean.
+
+        Exact, but by simulation for a policy with a memory, whose action is not a function of the state.
+        """
         members, weights = (
             (policy.members, policy.weights) if isinstance(policy, Mixture) else ((policy,), [1.0])
         )
+        if not all(isinstance(m, CategoricalPolicy) for m in members):
+            return self.J_simulated(policy)
         eye = np.eye(len(self.P), dtype=np.float32)
         return sum(
             w * self.J(m.probabilities(eye).astype(float)) for w, m in zip(weights, members, strict=True)

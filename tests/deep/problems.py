@@ -5,10 +5,30 @@ from __future__ import annotations
 import numpy as np
 
 from slater.data import Dataset, Metadata
+from slater.policy import Policy
 
 QUICK = {
     "steps": 60, "batch_size": 32, "hidden": (16, 16), "gamma": 0.9, "keep_every": 20,
 }  # fmt: skip
+
+
+def _moved(position: np.ndarray, action: np.ndarray) -> np.ndarray:
+    return 0.9 * position + 0.3 * action
+
+
+def pointmass_values(policy: Policy, episodes: int, seed: int, length: int = 25) -> tuple[float, float]:
+    """Mean return and mean first cost per episode of a policy with continuous actions, by simulation."""
+    rng = np.random.default_rng(seed)
+    actors = [policy.begin(rng=rng) for _ in range(episodes)]
+    position, returns, costs = np.zeros(episodes), np.zeros(episodes), np.zeros(episodes)
+    for _ in range(length):
+        obs = np.stack([position, position**2], axis=1).astype(np.float32)
+        position = _moved(position, np.array([actor.act(o)[0] for actor, o in zip(actors, obs, strict=True)]))
+        returns += position + 0.1
+        costs += position > 0.1
+        for actor, reward, cost in zip(actors, position + 0.1, position > 0.1, strict=True):
+            actor.observe(float(reward), np.array([float(cost)]))
+    return float(returns.mean()), float(costs.mean())
 
 
 def pointmass(
@@ -21,7 +41,7 @@ def pointmass(
     for _ in range(length):
         index = rng.integers(3, size=episodes)
         action = index - 1.0 if discrete else rng.uniform(-1, 1, episodes)
-        after = 0.9 * position + 0.3 * action
+        after = _moved(position, action)
         columns["obs"].append(np.stack([position, position**2], axis=1))
         columns["act"].append(index if discrete else np.stack([action, rng.uniform(-1, 1, episodes)], axis=1))
         columns["rew"].append(after + 0.1)

@@ -13,7 +13,8 @@ from rich.progress import Progress
 
 from slater.commands.parse import parse
 from slater.errors import InputError
-from slater.policy import load
+from slater.limits import Units, limit_records, resolve_limits
+from slater.policy import load, with_limits
 
 __all__ = ["run"]
 
@@ -25,6 +26,7 @@ class Options:
     Examples:
         slater evaluate runs/first --episodes 20
         slater evaluate runs/first --last --env bullet/BallCircle --json
+        slater evaluate runs/cdt --limit 10
 
     """
 
@@ -36,6 +38,8 @@ class Options:
     """episodes to run"""
     seed: int = 0
     """seed of the rollouts"""
+    limit: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """aim at other limits than those of training, as in `slater train`: cdt has one model for all"""
     mixture: bool = False
     """evaluate the mixture, one member drawn per episode (the default where there is one)"""
     last: bool = False
@@ -61,8 +65,12 @@ def run(args: list[str]) -> int:
     policy = load(path)
     from slater.envs import rollout
 
-    limits = [limit for limit in record.get("problem", {}).get("limits", []) if limit["episode"] is not None]
-    gamma = record.get("problem", {}).get("gamma", 0.99)
+    problem = record.get("problem", {})
+    limits = [limit for limit in problem.get("limits", []) if limit["episode"] is not None]
+    gamma = problem.get("gamma", 0.99)
+    if options.limit:
+        limits = _other_limits(options.limit, problem)
+        policy = with_limits(policy, [limit["episode"] for limit in limits])
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("episodes", total=options.episodes)
         result = rollout(
@@ -93,6 +101,14 @@ def _record(path: Path) -> dict[str, Any]:
         return record
     except ValueError as error:
         raise InputError(f"{file} is not readable as a run ({error}).") from error
+
+
+def _other_limits(texts: tuple[str, ...], problem: dict[str, Any]) -> list[dict[str, Any]]:
+    """Records of the limits to aim at, per episode too: what a policy with a memory counts down."""
+    if "costs" not in problem:
+        raise InputError("--limit needs the folder of a run, which knows the costs and the horizon.")
+    limits = resolve_limits(texts, problem["costs"])
+    return limit_records(limits, Units(problem["gamma"], problem["horizon"]))
 
 
 def _policy_file(options: Options) -> Path:

@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -19,7 +20,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
-from slater.deep.networks import PolicyNetwork
+from slater.deep.networks import Exportable
 from slater.deep.problem import Data, Problem, draw
 from slater.errors import InputError
 
@@ -131,7 +132,7 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         """Iteration `step` (from 0) of `phase`; and scalars to log: `loss/...` must stay finite."""
 
     @abc.abstractmethod
-    def policy(self, state: State) -> PolicyNetwork:
+    def policy(self, state: State) -> Exportable:
         """The policy of a state."""
 
     def phase(self, step: int) -> tuple[str, int]:
@@ -156,8 +157,8 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         return {}
 
     def choose(
-        self, problem: Problem, state: State, data: Any, members: Sequence[Member],
-        policies: Sequence[PolicyNetwork], key: Array, tick: Callable[[str, int, int], None],
+        self, problem: Problem, state: State, data: Any, members: Sequence[Member], policies: Sequence[Any],
+        key: Array, tick: Callable[[str, int, int], None],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Mixture weights, shape (members,), and the members with what was learned about them.
 
@@ -166,6 +167,18 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         del problem, state, data, policies, key, tick
         return np.full(len(members), 1.0 / len(members)), list(members)
 
+
+#: where our own algorithms are; each registers itself when it is imported
+MODULES = (
+    "pdca",
+    "bc",
+    "coptidice",
+    "cpq",
+    "mbcl",
+    "cdt",
+    "bcq_lag",
+    "bear_lag",
+)
 
 _REGISTRY: dict[str, type[Algorithm[Any, Any]]] = {}
 AlgorithmT = TypeVar("AlgorithmT", bound=type[Algorithm[Any, Any]])
@@ -179,8 +192,8 @@ def register(algorithm: AlgorithmT) -> AlgorithmT:
 
 def algorithms() -> tuple[str, ...]:
     """Names of all algorithms: ours, then those of installed packages."""
-    import slater.deep.pdca  # noqa: F401 (registers itself)
-
+    for module in MODULES:
+        import_module(f"slater.deep.{module}")
     others = (point.name for point in entry_points(group="slater.algorithms"))
     return (*_REGISTRY, *(name for name in others if name not in _REGISTRY))
 

@@ -18,6 +18,7 @@ from jax import Array
 
 __all__ = [
     "DUALS",
+    "PID",
     "Dual",
     "DualState",
     "ExponentiatedGradient",
@@ -32,7 +33,7 @@ __all__ = [
 
 
 class DualState(eqx.Module):
-    """The multipliers, shape (I,), and whatever the player remembers besides, shape (I,)."""
+    """The multipliers, shape (I,), and whatever the player remembers besides, shape (I,) or (2, I)."""
 
     lam: Array
     memory: Array
@@ -160,6 +161,38 @@ class ProportionalIntegral:
         """Move the integral, then add the proportional part."""
         integral = project_simplex(state.memory + self.rate * excess, self.B)
         return DualState(project_simplex(integral + self.gain * excess, self.B), integral)
+
+
+@dataclass(frozen=True)
+class PID:
+    """PID control (Stooke et al. 2020) of the excess e, with an integral that cannot wind up:
+
+        I <- projection of I + ki e onto B Delta^I
+        lambda <- projection of I + kp e + kd (e - e_before)_+ onto B Delta^I
+
+    The integral is kept as a multiplier, inside the set that lambda lives in: after a long violation it
+    starts to fall with the first e < 0. (A sum of errors without a bound would first have to be paid back.)
+    The derivative brakes a rising cost only. Memory: row 0 is I, row 1 e_before.
+    """
+
+    B: float
+    kp: float
+    ki: float
+    kd: float
+    start: float = 0.0
+
+    def init(self, costs: int) -> DualState:
+        """Every multiplier, and the integral, at `start` / I."""
+        integral = jnp.full(costs, self.start / costs)
+        return DualState(integral, jnp.stack([integral, jnp.zeros(costs)]))
+
+    def update(self, state: DualState, excess: Array) -> DualState:
+        """Move the integral, then add the other two parts."""
+        before, last = state.memory
+        integral = project_simplex(before + self.ki * excess, self.B)
+        rising = jnp.maximum(excess - last, 0.0)
+        lam = project_simplex(integral + self.kp * excess + self.kd * rising, self.B)
+        return DualState(lam, jnp.stack([integral, excess]))
 
 
 DUALS = ("greedy", "greedy_box", "projected_gradient", "exponentiated_gradient", "pi")

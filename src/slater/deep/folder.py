@@ -20,7 +20,7 @@ from typing import Any
 from slater import __version__
 from slater.deep import checkpoint
 from slater.deep.algorithm import Algorithm, Member, find, make_config
-from slater.deep.networks import PolicyNetwork
+from slater.deep.networks import Exportable
 from slater.deep.problem import Problem
 from slater.errors import InputError
 from slater.policy import write_atomic
@@ -147,11 +147,11 @@ class RunFolder:
     def _member_path(self, member: Member) -> Path:
         return self.path / "members" / f"{member.step:08d}.safetensors"
 
-    def keep(self, policy: PolicyNetwork, member: Member) -> None:
+    def keep(self, policy: Exportable, member: Member) -> None:
         """Add a member; one of the same step or later, from before a resume, is forgotten."""
         checkpoint.save(self._member_path(member), policy, {"step": member.step})
         self.members = [*(m for m in self.members if m.step < member.step), member]
 
-    def policies(self, like: PolicyNetwork) -> list[PolicyNetwork]:
+    def policies(self, like: Exportable) -> list[Exportable]:
         """The members' policies, in order."""
         return [checkpoint.restore(self._member_path(m), like)[0] for m in self.members]

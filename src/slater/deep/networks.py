@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import itertools
 from collections.abc import Sequence
+from typing import Protocol
 
 import equinox as eqx
 import jax
@@ -19,9 +20,18 @@ import numpy as np
 from jax import Array
 
 from slater.deep.problem import Problem
-from slater.policy import CategoricalPolicy, GaussianPolicy
+from slater.policy import CategoricalPolicy, GaussianPolicy, SavedPolicy
 
-__all__ = ["MLP", "Categorical", "Critic", "Gaussian", "PolicyNetwork", "make_critic", "make_policy"]
+__all__ = [
+    "MLP",
+    "Categorical",
+    "Critic",
+    "Exportable",
+    "Gaussian",
+    "PolicyNetwork",
+    "make_critic",
+    "make_policy",
+]
 
 
 class MLP(eqx.Module):
@@ -60,6 +70,14 @@ class Critic(eqx.Module):
         if self.discrete:
             return jnp.sum(self.mlp(obs) * choice, axis=-1)
         return self.mlp(jnp.concatenate([obs, choice], axis=-1))[..., 0]
+
+
+class Exportable(Protocol):
+    """What an algorithm trains: a PyTree of arrays that can leave as a policy in NumPy."""
+
+    def export(self, problem: Problem) -> SavedPolicy:
+        """The same policy in NumPy, taking raw observations and giving actions in the data's units."""
+        ...
 
 
 class PolicyNetwork(eqx.Module):

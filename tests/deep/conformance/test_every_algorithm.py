@@ -1,113 +1,249 @@
 """What every algorithm must do, whatever it is: one suite, parametrised over the registry.
 
-A new algorithm gets its quick settings in `QUICK_OF`; everything else here holds for it unchanged.
+A new algorithm gets a line in `QUICK_OF` per preset and one in `LEARNING_OF`; everything else here holds for
+it unchanged. What it can do (kinds of actions, number of costs) is read from its class.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import slater.deep as deep
 from slater import policy as policies
+from slater.deep import checkpoint
 from slater.deep.metrics import read_metrics
+from slater.deep.networks import Categorical, PolicyNetwork
+from slater.deep.problem import prepare
+from slater.errors import InputError
+from slater.limits import resolve_limits
 from slater.policy import Mixture
 
 from ..exact import behaviour, random_cmdp
-from ..problems import QUICK, pointmass
+from ..problems import QUICK, pointmass, pointmass_values
 
 #: settings that make a run short, per algorithm (name, preset)
 QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
     ("pdca", None): {"warm_steps": 10, "joint_steps": 5, "ope_steps": 5, "select_steps": 20},
     ("pdca", "paper"): {},
+    ("bc", None): {},
+    ("bc", "released"): {},
+    ("bc-safe", None): {"which": "cost-conditioned"},
+    ("coptidice", None): {"epsilon": 0.01, "expectation": "network"},
+    ("coptidice", "released"): {},
+    ("cpq", None): {"vae_steps": 15, "vae_hidden": (16,)},
+    ("cpq", "released"): {"vae_hidden": (16,)},
+    ("mbcl", None): {"first_steps": 10, "fqi_steps": 5, "fqe_steps": 5},
+    ("cdt", None): {"context": 3, "warmup": 5},
+    ("cdt", "released"): {"context": 3, "targets": "data"},
+    ("bcq-lag", None): {"warm_steps": 15, "vae_hidden": (16,), "act_samples": 3},
+    ("bcq-lag", "released"): {"vae_hidden": (16,)},
+    ("bear-lag", None): {"warm_steps": 15, "vae_hidden": (16,), "samples": 3},
+    ("bear-lag", "released"): {"vae_hidden": (16,), "samples": 3},
 }
-#: settings with which an algorithm learns a small tabular problem, for the tests of behaviour
+#: settings with which an algorithm learns a small problem, for the test of behaviour: a tabular one if it
+#: knows discrete actions (discount .8), else the point on a line (discount .9)
 LEARNING_OF: dict[str, dict[str, Any]] = {
-    "pdca": {
-        "steps": 3500, "warm_steps": 500, "joint_steps": 500, "ope_steps": 250, "batch_size": 128,
-        "hidden": (64,), "eta_slow": 1e-3, "select_steps": 1000, "select_limit": 3, "deflation": 0.01,
-        "polyak": 0.01, "select_copies": 1,
-    },
+    "pdca": {"steps": 3500, "warm_steps": 500, "joint_steps": 500, "ope_steps": 250, "batch_size": 128, "hidden": (64,), "eta_slow": 1e-3, "select_steps": 1000, "select_limit": 3, "deflation": 0.01, "polyak": 0.01, "select_copies": 1},  # noqa: E501
+    "bc": {"steps": 500, "batch_size": 128, "hidden": (64,)},
+    "bc-safe": {"steps": 1500, "batch_size": 128, "hidden": (64,)},
+    "coptidice": {"steps": 4000, "batch_size": 256, "hidden": (64,), "eta": 1e-3, "eta_pi": 1e-3, "expectation": "network"},  # noqa: E501
+    "cpq": {"steps": 4000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "vae_steps": 500, "eta_pi": 1e-3, "polyak": 0.01},  # noqa: E501
+    "mbcl": {"steps": 6500, "batch_size": 128, "hidden": (64,), "first_steps": 500, "fqi_steps": 200, "fqe_steps": 400},  # noqa: E501
+    "cdt": {"steps": 1500, "batch_size": 64, "hidden": (32, 32), "heads": 2, "context": 3, "learning_rate": 2e-3, "warmup": 50, "dropout": 0.0},  # noqa: E501
+    "bcq-lag": {"steps": 4000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "warm_steps": 500, "actor_rate": 1e-3, "polyak": 0.01, "phi": 0.5, "ki": 0.003},  # noqa: E501
+    "bear-lag": {"steps": 3000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "warm_steps": 500, "actor_rate": 1e-3, "polyak": 0.01, "samples": 5, "epsilon": 1.0, "ki": 0.003},  # noqa: E501
 }  # fmt: skip
+#: algorithms that take a limit only to be judged by it
+IGNORES_LIMIT = {"bc"}
+#: algorithms that only choose among the data's episodes: cheaper under a tighter limit, but no optimum
+IMITATES = {"bc-safe", "cdt"}
+#: SLATER_CONFORMANCE=FILE puts algorithms of other packages here instead of ours; FILE is JSON, as
+#: {"NAME": {"quick": {SETTINGS}, "learning": {SETTINGS}, "ignores_limit": false, "imitates": false}}
+if outside := os.environ.get("SLATER_CONFORMANCE"):
+    entries = json.loads(Path(outside).read_text())
+    QUICK_OF = {(name, None): entry.get("quick", {}) for name, entry in entries.items()}
+    LEARNING_OF = {name: entry.get("learning", {}) for name, entry in entries.items()}
+    IGNORES_LIMIT = {name for name, entry in entries.items() if entry.get("ignores_limit")}
+    IMITATES = {name for name, entry in entries.items() if entry.get("imitates")}
 
 every = pytest.mark.parametrize(("name", "preset"), list(QUICK_OF))
-kinds = pytest.mark.parametrize(("discrete", "costs"), [(False, 1), (True, 2)])
+by_name = pytest.mark.parametrize("name", list(LEARNING_OF))
 
 
-def quick(name: str, preset: str | None, out: Path, data: Any, **changes: Any) -> dict[str, Any]:
-    settings = {**QUICK, **QUICK_OF[name, preset], **changes}
-    seed = settings.pop("seed", 0)
-    limits = [5.0] * data.costs.shape[1]
+def kinds(name: str) -> list[tuple[bool, int]]:
+    """(discrete, costs) of data that an algorithm must cope with: its kinds of actions, two costs if able."""
+    algorithm = deep.find(name)
+    wanted = ((False, 1), (True, 2), (False, 2), (True, 1))
+    known = [
+        (discrete, min(costs, algorithm.most_costs or costs))
+        for discrete, costs in wanted
+        if ("discrete" if discrete else "continuous") in algorithm.actions
+    ]
+    return list(dict.fromkeys(known))[:2]
+
+
+def quick(
+    name: str, preset: str | None, out: Path, data: Any, limit: str = "5",
+    watcher: deep.Watcher | None = None, seed: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    limits = [limit] * data.costs.shape[1]
     return deep.train(
-        name, data, limits, out, seed=seed, preset=preset, options={"log_every": 10}, **settings
-    )
+        name, data, limits, out, seed=seed, preset=preset, options={"log_every": 10, "checkpoint_every": 10},
+        watcher=watcher, **{**QUICK, **QUICK_OF[name, preset]},
+    )  # fmt: skip
+
+
+@cache
+def base(name: str, preset: str | None, kind: int = 0) -> tuple[Path, Any]:
+    """A finished quick run, shared by the tests of a process, and its data."""
+    discrete, costs = kinds(name)[kind]
+    data, out = pointmass(discrete=discrete, costs=costs), Path(mkdtemp()) / "run"
+    quick(name, preset, out, data)
+    return out, data
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.safetensors"))}
+
+
+class StopAt(deep.Watcher):
+    """Asks the run to stop, as Ctrl-C does, once it has passed a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def progressed(self, row) -> None:
+        if row["step"] >= self.step:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_the_suite_covers_every_algorithm():
-    assert {name for name, _ in QUICK_OF} == set(deep.algorithms()) == set(LEARNING_OF)
+    names = {name for name, _ in QUICK_OF}
+    assert names == set(LEARNING_OF)
+    assert names <= set(deep.algorithms()) if outside else names == set(deep.algorithms())
 
 
 @every
-@kinds
-def test_trains_and_leaves_policies_that_act(name, preset, discrete, costs, tmp_path):
-    data = pointmass(discrete=discrete, costs=costs)
-    result = quick(name, preset, tmp_path / "run", data)
-    mixture = policies.load(tmp_path / "run" / "mixture.safetensors")
-    last = policies.load(tmp_path / "run" / "policy.safetensors")
-    assert isinstance(mixture, Mixture)
-    weights = [member["weight"] for member in result["members"]]
-    np.testing.assert_allclose(sum(weights), 1.0)
-    for policy in (mixture, last):
-        actions = policy.act(data.observations[:20], rng=np.random.default_rng(0))
-        if discrete:
-            assert actions.shape == (20,)
-            assert set(actions) <= {0, 1, 2}
-        else:
-            assert actions.shape == (20, 2)
-            assert np.abs(actions).max() <= 1
-    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
-    assert all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
+def test_trains_and_leaves_policies_that_act(name, preset):
+    """On each kind of action it knows, and with two costs if it can."""
+    for kind, (discrete, _) in enumerate(kinds(name)):
+        run, data = base(name, preset, kind)
+        mixture, last = (policies.load(run / f"{file}.safetensors") for file in ("mixture", "policy"))
+        assert isinstance(mixture, Mixture)
+        np.testing.assert_allclose(mixture.weights.sum(), 1.0)
+        for policy in (mixture, last):
+            actions = policy.act(data.observations[:20], rng=np.random.default_rng(0))
+            if discrete:
+                assert actions.shape == (20,)
+                assert set(actions) <= {0, 1, 2}
+            else:
+                assert actions.shape == (20, 2)
+                assert np.abs(actions).max() <= 1
+        rows = read_metrics(run / "metrics.jsonl")
+        assert all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
 
 
 @every
-def test_the_same_seed_gives_the_same_bits_and_another_does_not(name, preset, tmp_path):
-    data = pointmass()
-    for out, seed in (("a", 0), ("b", 0), ("c", 1)):
-        quick(name, preset, tmp_path / out, data, seed=seed)
-    a, b, c = ((tmp_path / out / "checkpoint.safetensors").read_bytes() for out in "abc")
-    assert a == b
-    assert a != c
+def test_a_run_that_was_cut_and_resumed_ends_with_the_same_bits(name, preset, tmp_path):
+    run, data = base(name, preset)
+    with pytest.raises(KeyboardInterrupt, match="--resume"):
+        quick(name, preset, tmp_path / "cut", data, watcher=StopAt(30))
+    deep.resume(tmp_path / "cut", data)
+    assert weights(tmp_path / "cut") == weights(run)
+
+
+@every
+def test_another_seed_gives_other_bits(name, preset, tmp_path):
+    run, data = base(name, preset)
+    quick(name, preset, tmp_path / "other", data, seed=1)
+    assert weights(tmp_path / "other") != weights(run)
+
+
+@every
+def test_a_limit_means_the_same_in_every_unit(name, preset, tmp_path):
+    """5 per episode of 25 steps is 0.2 per step, and 2 discounted by 0.9: the same bits."""
+    run, data = base(name, preset)
+    for number, limit in enumerate(("0.2/step", "2/discounted")):
+        quick(name, preset, tmp_path / str(number), data, limit)
+        assert weights(tmp_path / str(number)) == weights(run), limit
+
+
+@pytest.mark.parametrize(("name", "preset"), [pair for pair in QUICK_OF if pair[0] in IGNORES_LIMIT])
+def test_what_ignores_the_limit_does(name, preset, tmp_path):
+    run, data = base(name, preset)
+    quick(name, preset, tmp_path / "other", data, "1")
+    assert weights(tmp_path / "other") == weights(run)
 
 
 @every
 def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
-    import jax
+    """The state's policy and the file's: equal probabilities, or equal means and spreads of drawn actions."""
+    for kind in range(len(kinds(name))):
+        run, data = base(name, preset, kind)
+        algorithm = deep.read_run(run).make()
+        problem, transitions = prepare(
+            data, resolve_limits([5.0] * len(data.cost_names), data.cost_names), algorithm.config.gamma,
+            normalise_observations=algorithm.config.normalise_observations,
+            reward_scale=algorithm.config.reward_scale,
+        )  # fmt: skip
+        algorithm.data(data, problem, transitions)
+        like = algorithm.init(problem, jax.random.key(0))
+        state, _ = checkpoint.restore(run / "checkpoint.safetensors", like)
+        pi, loaded = algorithm.policy(state), policies.load(run / "policy.safetensors")
+        obs = data.observations[:8]
+        policies.save(loaded, tmp_path / "again.safetensors")
+        again = policies.load(tmp_path / "again.safetensors")
+        one, two = (p.act(obs, rng=np.random.default_rng(3)) for p in (loaded, again))
+        np.testing.assert_array_equal(one, two)
+        if not isinstance(pi, PolicyNetwork):  # a policy of its own kind has a test of its own
+            exported = pi.export(problem).act(obs, rng=np.random.default_rng(3))
+            np.testing.assert_array_equal(exported, one)
+            continue
+        draws = 1 if isinstance(pi, Categorical) else 4000
+        keys = jax.random.split(jax.random.key(0), draws)
+        inside = np.asarray(jax.vmap(pi.choice, (None, 0))((obs - problem.obs_mean) / problem.obs_std, keys))
+        rng = np.random.default_rng(0)
+        if problem.discrete:
+            np.testing.assert_allclose(inside.mean(axis=0), loaded.probabilities(obs), atol=1e-5)
+        else:
+            outside = np.stack([loaded.act(obs, rng=rng) for _ in range(draws)])
+            noise = 6 * np.maximum(inside.std(axis=0), 1e-5) / np.sqrt(draws)
+            assert np.all(np.abs(inside.mean(axis=0) - outside.mean(axis=0)) <= noise)
+            np.testing.assert_allclose(inside.std(axis=0), outside.std(axis=0), rtol=0.1, atol=1e-5)
 
-    from slater.deep import checkpoint
-    from slater.deep.problem import prepare
-    from slater.limits import resolve_limits
 
-    data = pointmass(discrete=True)
-    quick(name, preset, tmp_path / "run", data)
-    algorithm = deep.read_run(tmp_path / "run").make()
-    config = algorithm.config
-    problem, _ = prepare(
-        data, resolve_limits([5.0], data.cost_names), config.gamma,
-        normalise_observations=config.normalise_observations,
-    )  # fmt: skip
-    like = algorithm.init(problem, jax.random.key(0))
-    state, _ = checkpoint.restore(tmp_path / "run" / "checkpoint.safetensors", like)
-    obs = data.observations[:50]
-    inside = algorithm.policy(state).choice((obs - problem.obs_mean) / problem.obs_std, jax.random.key(0))
-    outside = policies.load(tmp_path / "run" / "policy.safetensors").probabilities(obs)
-    np.testing.assert_allclose(np.asarray(inside), outside, atol=1e-5)
+@by_name
+def test_data_it_cannot_use_are_refused_in_a_sentence(name, tmp_path):
+    algorithm = deep.find(name)
+    wrong = {"continuous", "discrete"} - set(algorithm.actions)
+    for kind in wrong:
+        with pytest.raises(InputError, match=f"{name} chooses .* those of this data are {kind}"):
+            deep.train(name, pointmass(discrete=kind == "discrete"), ["5"], tmp_path / kind, **QUICK)
+    if algorithm.most_costs is not None:
+        costs = algorithm.most_costs + 1
+        data = pointmass(discrete="discrete" in algorithm.actions, costs=costs)
+        with pytest.raises(InputError, match=f"{name} can limit {algorithm.most_costs} cost"):
+            deep.train(name, data, ["5"] * costs, tmp_path / "costs", **QUICK)
+    with pytest.raises(InputError, match="no setting 'stesp'; did you mean 'steps'"):
+        deep.train(name, pointmass(), ["5"], tmp_path / "typo", stesp=3)
+    with pytest.raises(InputError, match="No limit is given"):
+        deep.train(name, pointmass(), [], tmp_path / "none", **QUICK)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(LEARNING_OF))
+@pytest.mark.parametrize(
+    "name", [n for n in LEARNING_OF if n not in IGNORES_LIMIT and "discrete" in deep.find(n).actions]
+)
 def test_tightening_the_limit_lowers_the_cost_and_a_slack_limit_does_not_bind(name, tmp_path):
     """Exact costs of the mixture on a tabular problem, for limits from tight to slack."""
     cmdp = random_cmdp(100)
@@ -121,7 +257,27 @@ def test_tightening_the_limit_lowers_the_cost_and_a_slack_limit_does_not_bind(na
     noise = 0.03
     assert cost[0] <= cost[1] + noise
     assert cost[1] <= cost[2] + noise
+    if name in IMITATES:
+        assert cost[0] <= cost[2] - 0.1
+        return
     assert cost[0] <= 0.25 * 1.15
     free = type(cmdp)(cmdp.P, cmdp.U, np.array([5.0])).optimum()[1]
     assert reward[2] >= 0.93 * free[0]
     assert reward[2] >= reward[0] - noise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [n for n in LEARNING_OF if n not in IGNORES_LIMIT and "discrete" not in deep.find(n).actions]
+)
+def test_tightening_the_limit_lowers_the_cost_of_continuous_actions(name, tmp_path):
+    """Return and cost per episode of the point on a line, simulated, for a tight and a slack limit."""
+    data = pointmass(episodes=400, seed=1)
+    values = []
+    for limit in ("2", "25"):  # of 25 steps, so that 25 is no constraint
+        deep.train(name, data, [limit], tmp_path / limit, gamma=0.9, **LEARNING_OF[name])
+        values.append(pointmass_values(policies.load(tmp_path / limit / "mixture.safetensors"), 50, seed=0))
+    (tight_return, tight_cost), (free_return, free_cost) = values
+    assert tight_cost <= 0.5 * free_cost
+    assert free_return >= tight_return
+    assert free_return >= 1.5 * data.episodes.returns.mean()

@@ -1,0 +1,273 @@
+"""Speed of the rivals' iterations against eager PyTorch written as released code (OSRL) writes them.
+
+    python -m benchmarks.rivals [--quick] [--one-thread] [--only NAME]
+
+Per iteration, same sizes (batch 512, networks 2 x 256, CVAE 2 x 400, observations 8, actions 2, ensembles of
+2), ratios inside one run: see `benchmarks.deep`, whose clock and data are used. The engine runs the preset
+`released`, which computes what the PyTorch side computes; the repaired default is timed beside it. The
+PyTorch side (torch, extra `bench`) draws its minibatch by index, which is kind to it: released code reads
+one row at a time. A contest is one line in `CONTESTS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.deep import ACT, BATCH, CLOCK, GAMMA, OBS, WIDTH, dataset, engine
+from slater.data import Dataset
+from slater.deep.algorithm import find, make_config
+from slater.deep.sweep import one_thread
+
+Measure = Callable[[], float]
+LIMIT = 4.33  # 10 per episode of 200 steps, as a discounted sum
+
+
+def on_engine(name: str, preset: str | None, data: Dataset, steps: int) -> Measure:
+    """An algorithm on the engine, in its main phase."""
+    kind = find(name)
+    return engine(kind(make_config(kind, {}, preset)), data, steps, "train")
+
+
+class Batches:
+    """Minibatches of a dataset as tensors, drawn by index."""
+
+    def __init__(self, data: Dataset) -> None:
+        import torch
+
+        starts = np.zeros(data.size, dtype=np.float32)
+        starts[data.episodes.starts] = 1.0
+        done = (data.terminals | data.timeouts).astype(np.float32)
+        columns = (
+            data.observations, data.next_observations, data.actions,
+            data.rewards, data.costs[:, 0], done, starts,
+        )  # fmt: skip
+        self.columns = [torch.from_numpy(np.array(column)) for column in columns]
+
+    def draw(self) -> Any:
+        import torch
+
+        rows = torch.randint(len(self.columns[0]), (BATCH,))
+        return (column[rows] for column in self.columns)
+
+
+def mlp(inputs: int, outputs: int, width: int = WIDTH) -> Any:
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, outputs)
+    )
+
+
+def timed(step: Callable[[], None], steps: int) -> Measure:
+    """`step`, run once to warm up, then timed in blocks of `steps`."""
+    step()
+
+    def measure() -> float:
+        start = CLOCK()
+        for _ in range(steps):
+            step()
+        return (CLOCK() - start) / steps
+
+    return measure
+
+
+def torch_coptidice(data: Dataset, steps: int) -> Measure:
+    """COptiDICE: two nu, two chi, lambda, tau, each group with its Adam; then weighted cloning."""
+    import torch
+    from torch import nn
+    from torch.distributions import Normal
+    from torch.nn import functional
+
+    batches, alpha, epsilon = Batches(data), 0.5, 0.01
+    nus, chis = (nn.ModuleList([mlp(OBS, 1), mlp(OBS, 1)]) for _ in range(2))
+    actor = mlp(OBS, 2 * ACT)
+    lam, tau = (torch.ones(1, requires_grad=True) for _ in range(2))
+    adam_nu, adam_chi, adam_pi = (torch.optim.Adam(net.parameters(), lr=1e-4) for net in (nus, chis, actor))
+    adam_lam, adam_tau = torch.optim.Adam([lam], lr=1e-4), torch.optim.Adam([tau], lr=1e-4)
+    obs_std, act_std = (column.std(0, keepdim=True) for column in (batches.columns[0], batches.columns[2]))
+
+    def least(nets: Any, s: Any) -> Any:
+        return torch.min(torch.cat([net(s) for net in nets], dim=-1), dim=-1).values
+
+    def f(w: Any) -> Any:
+        return torch.where(w < 1, w * (torch.log(w + 1e-10) - 1) + 1, 0.5 * (w - 1) ** 2)
+
+    def step() -> None:
+        s, s2, a, r, c, done, first = batches.draw()
+        share = first.mean() + 1e-10
+        nu, nu2 = least(nus, s), least(nus, s2)
+        e = r - functional.softplus(lam).detach() * c + GAMMA * (1 - done) * nu2 - nu
+        w = functional.relu(
+            torch.where(e / alpha < 0, torch.exp(torch.clamp(e / alpha, max=0.0)), e / alpha + 1)
+        )
+        loss_nu = (1 - GAMMA) * (nu * first).mean() / share + (w * e - alpha * f(w)).mean()
+        adam_nu.zero_grad()
+        loss_nu.backward()
+        adam_nu.step()
+        fixed = w.detach()
+        chi, chi2 = least(chis, s), least(chis, s2)
+        ell = (1 - GAMMA) * chi * first / share + fixed * (c + GAMMA * (1 - done) * chi2 - chi)
+        v = BATCH * torch.softmax(ell / functional.softplus(tau).detach(), dim=0)
+        kl = (v * torch.log(v + 1e-10) - v + 1).mean()
+        loss_chi = (v * ell).mean() - (functional.softplus(tau) * (kl.detach() - epsilon)).sum()
+        adam_chi.zero_grad()
+        adam_tau.zero_grad()
+        loss_chi.backward()
+        adam_chi.step()
+        adam_tau.step()
+        bound = (v * fixed * c).mean().detach()
+        loss_lam = (functional.softplus(lam) * (LIMIT - bound)).sum()
+        adam_lam.zero_grad()
+        loss_lam.backward()
+        adam_lam.step()
+        noisy_s, noisy_a = s + 0.1 * obs_std * torch.randn_like(s), a + 0.1 * act_std * torch.randn_like(a)
+        mean, log_std = actor(noisy_s).chunk(2, dim=-1)
+        likelihood = Normal(mean, log_std.clamp(-20, 2).exp()).log_prob(noisy_a).sum(-1)
+        loss_pi = -(fixed * likelihood).mean()
+        adam_pi.zero_grad()
+        loss_pi.backward()
+        adam_pi.step()
+        # released code stores these in its log in every iteration
+        _ = [x.item() for x in (loss_nu, loss_chi, loss_lam, loss_pi, kl)]
+
+    return timed(step, steps)
+
+
+def torch_cpq(data: Dataset, steps: int) -> Measure:
+    """CPQ: CVAE, reward critics, cost critics, actor, three soft updates."""
+    import copy
+
+    import torch
+    from torch import nn
+    from torch.distributions import Normal
+    from torch.nn import functional
+
+    batches, latent, draws = Batches(data), 2 * ACT, 10
+    encoder, decoder = mlp(OBS + ACT, 2 * latent, 400), mlp(OBS + latent, ACT, 400)
+    critics, cost_critics = (nn.ModuleList([mlp(OBS + ACT, 1), mlp(OBS + ACT, 1)]) for _ in range(2))
+    actor = mlp(OBS, 2 * ACT)
+    online = (critics, cost_critics, actor)
+    old = tuple(copy.deepcopy(net) for net in online)
+    adam_vae = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
+    adam_q, adam_qc = (torch.optim.Adam(net.parameters(), lr=1e-3) for net in (critics, cost_critics))
+    adam_pi = torch.optim.Adam(actor.parameters(), lr=1e-4)
+    log_alpha = 0.0
+
+    def normal(s: Any) -> Any:
+        mean, log_std = actor(s).chunk(2, dim=-1)
+        return Normal(mean, log_std.clamp(-20, 2).exp())
+
+    def encode(s: Any, a: Any) -> Any:
+        mean, log_std = encoder(torch.cat([s, a], dim=-1)).chunk(2, dim=-1)
+        return mean, log_std.clamp(-4, 15)
+
+    def values(nets: Any, s: Any, a: Any) -> list[Any]:
+        x = torch.cat([s, a], dim=-1)
+        return [net(x).squeeze(-1) for net in nets]
+
+    def least(nets: Any, s: Any, a: Any) -> Any:
+        return torch.min(*values(nets, s, a))
+
+    def descend(adam: Any, loss: Any) -> None:
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+
+    def step() -> None:
+        nonlocal log_alpha
+        s, s2, a, r, c, done, _ = batches.draw()
+        mean, log_std = encode(s, a)
+        z = mean + log_std.exp() * torch.randn_like(mean)
+        kl = -0.5 * (1 + 2 * log_std - mean**2 - (2 * log_std).exp()).mean()
+        loss_vae = functional.mse_loss(torch.tanh(decoder(torch.cat([s, z], dim=-1))), a) + 0.5 * kl
+        descend(adam_vae, loss_vae)
+        with torch.no_grad():
+            a2 = torch.tanh(normal(s2).rsample())
+            safe = (least(old[1], s2, a2) <= LIMIT).float()
+            goal = r + GAMMA * (1 - done) * safe * least(old[0], s2, a2)
+        loss_q = sum(functional.mse_loss(q, goal) for q in values(critics, s, a))
+        descend(adam_q, loss_q)
+        with torch.no_grad():
+            a2 = torch.tanh(normal(s2).rsample())
+            cost_goal = c + GAMMA * least(old[1], s2, a2)
+            many = s.unsqueeze(1).expand(-1, draws, -1).reshape(-1, OBS)
+            sampled = normal(many).sample()
+            m, ls = encode(many, sampled)
+            distance = -0.5 * (1 + 2 * ls - m**2 - (2 * ls).exp()).mean(dim=-1)
+            unlike = (distance >= torch.quantile(distance, 0.75)).float()
+            penalty = (least(old[1], many, sampled) * unlike).mean() - 1.5 * LIMIT
+        alpha = float(np.exp(log_alpha))
+        loss_qc = sum(functional.mse_loss(q, cost_goal) for q in values(cost_critics, s, a)) - alpha * penalty
+        descend(adam_qc, loss_qc)
+        log_alpha = float(np.clip(log_alpha - 1e-4 * alpha * penalty.item(), -5, 5))
+        for net in (critics, cost_critics):
+            for parameter in net.parameters():
+                parameter.requires_grad = False
+        a_pi = torch.tanh(normal(s).rsample())
+        loss_pi = -((least(cost_critics, s, a_pi) <= LIMIT).float() * least(critics, s, a_pi)).mean()
+        descend(adam_pi, loss_pi)
+        for net in (critics, cost_critics):
+            for parameter in net.parameters():
+                parameter.requires_grad = True
+        with torch.no_grad():
+            for net, slow in zip(online, old, strict=True):
+                for now, before in zip(net.parameters(), slow.parameters(), strict=True):
+                    before.data.copy_(0.005 * now.data + 0.995 * before.data)
+        # released code stores these in its log in every iteration
+        _ = [x.item() for x in (loss_vae, loss_q, loss_qc, loss_pi)]
+
+    return timed(step, steps)
+
+
+#: name -> (preset that computes the same, the PyTorch side)
+CONTESTS: dict[str, tuple[str, Callable[[Dataset, int], Measure]]] = {
+    "coptidice": ("released", torch_coptidice),
+    "cpq": ("released", torch_cpq),
+}
+
+
+def main() -> None:
+    """Measure, print and write benchmarks/results/rivals.json."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true", help="fewer repeats")
+    parser.add_argument("--one-thread", action="store_true", help="one core for every contestant")
+    parser.add_argument("--only", choices=list(CONTESTS), help="one contest only")
+    options = parser.parse_args()
+    if options.one_thread:
+        import torch
+
+        os.environ |= one_thread(os.environ)
+        torch.set_num_threads(1)
+    repeats, steps = (6, 5) if options.quick else (30, 10)
+    data = dataset(10_000)
+    results: dict[str, Any] = {"threads": 1 if options.one_thread else os.cpu_count()}
+    for name in [options.only] if options.only else CONTESTS:
+        preset, other = CONTESTS[name]
+        contestants = {
+            "ours": on_engine(name, preset, data, steps),
+            "ours_default": on_engine(name, None, data, steps),
+            "torch": other(data, steps),
+        }
+        best = dict.fromkeys(contestants, np.inf)
+        for _ in range(repeats):
+            for who, measure in contestants.items():
+                best[who] = min(best[who], measure())
+        results[name] = {f"{who}_ms": seconds * 1e3 for who, seconds in best.items()}
+        results[name]["times_faster"] = best["torch"] / best["ours"]
+        results[name]["times_faster_default"] = best["torch"] / best["ours_default"]
+    print(json.dumps(results, indent=1))
+    folder = Path(__file__).parent / "results"
+    folder.mkdir(exist_ok=True)
+    name = "rivals-one-thread.json" if options.one_thread else "rivals.json"
+    (folder / name).write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

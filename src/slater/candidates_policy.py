@@ -1,0 +1,141 @@
+"""A policy that proposes actions like the data's and takes the best of them, in NumPy (BCQ-Lag).
+
+    v_j = decoder(s, z_j),  z_j ~ N(0, 1) cut to +-latent_cut;   a_j = clip(v_j + phi tanh P(s, v_j), -1, 1)
+    act with the a_j of the largest  v_0(s, a_j) - sum_i lambda_i v_i(s, a_j)
+
+v_u is a mixture of the smaller and the larger of two critics. Deterministic means the one proposal of z = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.errors import InputError
+from slater.policy import Actor, MemorylessActor
+
+__all__ = ["CandidatesPolicy", "Layers"]
+
+F32 = NDArray[np.float32]
+#: (weight `(in, out)`, bias `(out,)`) per layer of a ReLU network
+Layers = tuple[tuple[F32, F32], ...]
+
+
+def _network(layers: Layers, x: F32) -> F32:
+    for weight, bias in layers[:-1]:
+        x = np.maximum(x @ weight + bias, 0.0)
+    weight, bias = layers[-1]
+    return np.asarray(x @ weight + bias, dtype=np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class CandidatesPolicy:
+    """See the module's text. Observations enter normalised; actions are inside in [-1, 1].
+
+    critics: two per utility, in order; leans: (1+I,) weight of the smaller of the two
+    multipliers: (I,); samples: proposals per state; low, high: (action_dim,)
+    """
+
+    decoder: Layers
+    perturbation: Layers
+    critics: tuple[Layers, ...]
+    leans: tuple[float, ...]
+    multipliers: F32
+    phi: float
+    samples: int
+    latent_cut: float
+    obs_mean: F32
+    obs_std: F32
+    low: F32
+    high: F32
+
+    def propose(self, obs: F32, z: F32) -> F32:
+        """Actions in [-1, 1] for normalised observations (rows, obs_dim) and z (rows, latent)."""
+        v = np.tanh(_network(self.decoder, np.concatenate([obs, z], axis=1)))
+        shift = np.tanh(_network(self.perturbation, np.concatenate([obs, v], axis=1)))
+        return np.asarray(np.clip(v + self.phi * shift, -1.0, 1.0), dtype=np.float32)
+
+    def score(self, obs: F32, actions: F32) -> F32:
+        """v_0 - sum_i lambda_i v_i, shape (rows,)."""
+        x = np.concatenate([obs, actions], axis=1)
+        values = []
+        for u, lean in enumerate(self.leans):
+            pair = [_network(layers, x)[:, 0] for layers in self.critics[2 * u : 2 * u + 2]]
+            values.append(lean * np.minimum(*pair) + (1.0 - lean) * np.maximum(*pair))
+        return np.asarray(values[0] - self.multipliers @ np.stack(values[1:]), dtype=np.float32)
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[Any]:
+        """Actions of shape `(batch, action_dim)` inside `[low, high]`."""
+        x = np.asarray(observations, dtype=np.float32)
+        if x.ndim != 2 or x.shape[1] != len(self.obs_mean):
+            raise InputError(
+                f"the policy takes observations of shape (batch, {len(self.obs_mean)}), not {x.shape}."
+            )
+        obs = (x - self.obs_mean) / self.obs_std
+        latent, n = len(self.decoder[0][0]) - len(self.obs_mean), 1 if deterministic else self.samples
+        z = np.zeros((len(obs) * n, latent), dtype=np.float32)
+        if not deterministic:
+            z = np.clip(rng.standard_normal(z.shape, dtype=np.float32), -self.latent_cut, self.latent_cut)
+        repeated = np.repeat(obs, n, axis=0)
+        actions = self.propose(repeated, z)
+        if n > 1:
+            best = np.argmax(self.score(repeated, actions).reshape(len(obs), n), axis=1)
+            actions = actions.reshape(len(obs), n, -1)[np.arange(len(obs)), best]
+        stretched = self.low + (actions + 1.0) * 0.5 * (self.high - self.low)
+        return np.asarray(np.clip(stretched, self.low, self.high), dtype=np.float32)
+
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+        """Start an episode; there is nothing to remember."""
+        return MemorylessActor(self, rng, deterministic)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Every array of the policy, by name."""
+        named: dict[str, NDArray[Any]] = {
+            "obs_mean": self.obs_mean, "obs_std": self.obs_std, "low": self.low, "high": self.high,
+            "multipliers": self.multipliers,
+        }  # fmt: skip
+        networks = {"decoder": self.decoder, "perturbation": self.perturbation}
+        networks |= {f"critic_{k}": layers for k, layers in enumerate(self.critics)}
+        for name, layers in networks.items():
+            for index, (weight, bias) in enumerate(layers):
+                named[f"{name}.{index}.weight"], named[f"{name}.{index}.bias"] = weight, bias
+        return named
+
+    def description(self) -> dict[str, Any]:
+        """What the arrays do not say, as JSON."""
+        return {
+            "kind": "candidates", "leans": list(self.leans), "phi": self.phi, "samples": self.samples,
+            "latent_cut": self.latent_cut,
+        }  # fmt: skip
+
+    @classmethod
+    def from_tensors(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+    ) -> CandidatesPolicy:
+        """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
+
+        def network(name: str) -> Layers:
+            count = sum(key.startswith(f"{name}.") and key.endswith(".weight") for key in tensors)
+            if count == 0:
+                raise ValueError(f"there is no network {name}")
+            return tuple(
+                (tensors[f"{name}.{index}.weight"], tensors[f"{name}.{index}.bias"]) for index in range(count)
+            )
+
+        leans = tuple(float(x) for x in description["leans"])
+        policy = cls(
+            network("decoder"), network("perturbation"),
+            tuple(network(f"critic_{k}") for k in range(2 * len(leans))),
+            leans, tensors["multipliers"], float(description["phi"]), int(description["samples"]),
+            float(description["latent_cut"]), tensors["obs_mean"], tensors["obs_std"],
+            tensors["low"], tensors["high"],
+        )  # fmt: skip
+        # one action shows whether the arrays fit together
+        policy.act(np.zeros((1, len(policy.obs_mean))), rng=np.random.default_rng(0))
+        return policy

@@ -1,0 +1,405 @@
+"""CDT, the constrained decision transformer (Liu et al. 2023): cloning, conditioned on what is to come.
+
+Tokens R_t, C_t, s_t, a_t (`slater.deep.transformer`): undiscounted return and costs from t to the end. The
+output at s_t gives the distribution of a_t, the output at a_t the costs of the step:
+
+    loss    -E[ log p(a_t | history, R_t, C_t, s_t) + beta H(p) ] + w_c CE(cost_t | ..., a_t)
+    beta    minimises beta (H(p) - target entropy), beta >= 0: the entropy stays at its target or above
+
+log p and H are sums over action dimensions, and so is the target, -dim A (released code compares means
+with it). CE is the binary cross-entropy of each cost over its largest value, which for a cost of 0 or 1
+is the 2-class softmax of released code. Episodes are drawn by cost, and a share of them relabelled beyond
+the frontier (`slater.deep.frontier`); an episode that the data does not end has no return to go, so it is
+left out.
+
+Acting starts with the limits as C_0 and a return R_0 taken from the data (`targets = "data"`): a quantile
+of the returns of those episodes that keep the limits. One model serves all limits: `slater evaluate RUN
+--limit N`, or `with_limits` of the policy. The preset `released` takes R_0 from OSRL's hand-made table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from slater.data import Dataset, StoredDataset
+from slater.deep.algorithm import Algorithm, Config, register
+from slater.deep.frontier import relabel, sampling_weights
+from slater.deep.problem import Data, Problem
+from slater.deep.transformer import Transformer
+from slater.errors import InputError
+from slater.sequence_policy import SequencePolicy, Targets
+
+__all__ = ["CDT", "CDTConfig", "CDTNetwork", "CDTState", "Contexts", "Sequences"]
+
+#: OSRL's targets, (return, cost limit) per task, set by hand
+RELEASED_TARGETS: Mapping[str, tuple[tuple[float, float], ...]] = {
+    "AntCircle": ((300, 10), (350, 20), (400, 40)),
+    "AntRun": ((700, 10), (750, 20), (800, 40)),
+    "BallCircle": ((700, 10), (750, 20), (800, 40)),
+    "BallRun": ((500, 10), (500, 20), (700, 40)),
+    "CarCircle": ((450, 10), (500, 20), (550, 50)),
+    "CarRun": ((575, 10), (575, 20), (575, 40)),
+    "DroneCircle": ((700, 10), (750, 20), (800, 40)),
+    "DroneRun": ((400, 10), (500, 20), (600, 40)),
+}
+
+
+@dataclass(frozen=True)
+class CDTConfig(Config):
+    """Settings of CDT. "released" marks what the preset changes, and to what."""
+
+    steps: int = 20_000
+    """gradient iterations (released: 100,000)"""
+    batch_size: int = 256
+    """contexts per iteration (released: 2048)"""
+    hidden: tuple[int, ...] = (128, 128, 128)
+    """one entry per transformer block, all the same: the width of the tokens"""
+    heads: int = 8
+    """attention heads; they divide the width"""
+    context: int = 10
+    """steps that the model sees at once, four tokens each"""
+    dropout: float = 0.1
+    """share of embeddings, attention weights and block outputs that is zeroed in training"""
+    learning_rate: float = 3e-4
+    """of AdamW, after a linear warm-up (released: 1e-4)"""
+    warmup: int = 500
+    """iterations of warm-up"""
+    weight_decay: float = 1e-4
+    """of AdamW"""
+    clip: float = 0.25
+    """largest norm of a gradient"""
+    cost_weight: float = 0.02
+    """w_c, weight of predicting the step's costs"""
+    entropy_start: float = 0.1
+    """beta at the start"""
+    entropy_rate: float = 1e-4
+    """learning rate of log beta"""
+    target_entropy: float | None = None
+    """target of H in nats; None: -1 per continuous action dimension, or a tenth of log(actions)"""
+    cost_sampling: float = 0.8
+    """how much rarer the costliest episode is drawn than a free one, in [0, 1)"""
+    cost_cap: float | None = None
+    """draw episodes by max(0, cap - cost) instead, in cost per episode (released: 70)"""
+    augment: float = 0.2
+    """relabelled episodes beyond the frontier, as a share of all"""
+    headroom: float = 0.1
+    """how far relabelled returns go above the best one, as a share of the range of returns"""
+    decrease: float = 0.2
+    """how far under the frontier an episode may be that stands in for it, as a share of that range"""
+    inputs: Literal["standardised", "released"] = "standardised"
+    """to-go tokens: less their mean over their standard deviation, or R/10 and 50 - C (released)"""
+    targets: Literal["data", "released"] = "data"
+    """return to ask for: from the data, or OSRL's table by task (released)"""
+    target_quantile: float = 0.9
+    """which quantile of the returns of episodes within the limits is asked for"""
+    clip_targets: bool = True
+    """keep what is to go at or above its least value in the data while acting (released: no)"""
+    jump: int | None = None
+    """steps dropped from a full context while acting, None: half of it; 1 reuses no keys (released: 1)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(set(self.hidden)) > 1 or self.hidden[0] % self.heads:
+            raise InputError(
+                f"hidden must repeat one width that {self.heads} heads divide, not {self.hidden}."
+            )
+        if self.jump is not None and not 1 <= self.jump <= self.context:
+            raise InputError(f"jump must be from 1 to context ({self.context}), not {self.jump}.")
+        for name in ("dropout", "cost_sampling"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} must be in [0, 1), not {getattr(self, name)}.")
+        if not 0 <= self.target_quantile <= 1:
+            raise InputError(f"target_quantile must be in [0, 1], not {self.target_quantile}.")
+
+
+class Sequences(NamedTuple):
+    """Episodes on the device: N rows, V views of them (an episode, or one relabelled).
+
+    togo: (N, 1+I) raw return and costs to go; costs: (N, I) of the step, over their largest value
+    start, length: (V,) rows of a view; shift: (V, 1+I) added to its togo; cumulative: (V,) of its weights
+    centre, spread: (1+I,) a token is (togo - centre) / spread
+    """
+
+    obs: Array
+    actions: Array
+    togo: Array
+    costs: Array
+    start: Array
+    length: Array
+    shift: Array
+    cumulative: Array
+    centre: Array
+    spread: Array
+
+
+class Contexts(NamedTuple):
+    """A minibatch of contexts, `(batch, context, ...)`; `valid` is False in the padding on the right."""
+
+    togo: Array
+    obs: Array
+    action: Array
+    time: Array
+    costs: Array
+    valid: Array
+
+
+class CDTNetwork(eqx.Module):
+    """The transformer with its heads, and how to start an episode."""
+
+    trunk: Transformer
+    action_weight: Array
+    action_bias: Array
+    cost_weight: Array
+    cost_bias: Array
+    discrete: bool = eqx.field(static=True)
+    targets: Targets | None = eqx.field(static=True)
+    context: int = eqx.field(static=True)
+    jump: int = eqx.field(static=True)
+    log_std_range: tuple[float, float] = eqx.field(static=True, default=(-5.0, 2.0))
+
+    def heads(self, batch: Contexts, key: Array | None) -> tuple[Array, Array]:
+        """Action outputs (logits, or mean and log std) and cost logits, `(batch, context, .)`."""
+        out = self.trunk(batch.togo, batch.obs, batch.action, batch.time, key)
+        return (
+            out[:, :, 0] @ self.action_weight + self.action_bias,
+            out[:, :, 1] @ self.cost_weight + self.cost_bias,
+        )
+
+    def log_prob_and_entropy(self, outputs: Array, action: Array) -> tuple[Array, Array]:
+        """Likelihood log p(a) and entropy H(p), in nats, `(batch, context)`.
+
+        The Gaussian is not squashed; its actions are clipped to the box.
+        """
+        if self.discrete:
+            log_p = jax.nn.log_softmax(outputs, axis=-1)
+            return jnp.sum(log_p * action, axis=-1), -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+        mean, log_std = jnp.split(outputs, 2, axis=-1)
+        log_std = jnp.clip(log_std, *self.log_std_range)
+        half_log = 0.5 * jnp.log(2.0 * jnp.pi)
+        normal = -0.5 * ((action - mean) * jnp.exp(-log_std)) ** 2 - log_std - half_log
+        return jnp.sum(normal, axis=-1), jnp.sum(log_std + 0.5 + half_log, axis=-1)
+
+    def export(self, problem: Problem) -> SequencePolicy:
+        """The same model in NumPy, aiming at the problem's limits."""
+        assert self.targets is not None, "the algorithm's `data` was not called"
+        arrays = {"action_weight": self.action_weight, "action_bias": self.action_bias}
+        for name in ("return_weight", "cost_weight", "obs_weight", "action_weight", "token_bias", "time",
+                     "norm_in", "norm_out"):  # fmt: skip
+            arrays[f"embed.{name}"] = getattr(self.trunk, name)
+        for index, block in enumerate(self.trunk.blocks):
+            fields = {k: v for k, v in vars(block).items() if k != "heads"}
+            arrays |= {f"blocks.{index}.{name}": value for name, value in fields.items()}
+        return SequencePolicy(
+            arrays={name: np.asarray(value) for name, value in arrays.items()},
+            heads=self.trunk.blocks[0].heads, context=self.context, jump=self.jump,
+            obs_mean=problem.obs_mean, obs_std=problem.obs_std,
+            low=problem.action_low, high=problem.action_high, log_std_range=self.log_std_range,
+            targets=self.targets,
+            # rounded, so that a limit given in another unit is the same one
+            limits=problem.units.thresholds(problem.limits, "episode").astype(np.float32),
+        )  # fmt: skip
+
+
+class CDTState(eqx.Module):
+    """The network, log beta, and their optimisers."""
+
+    net: CDTNetwork
+    log_beta: Array
+    opt: Any
+    opt_beta: Any
+
+
+@register
+class CDT(Algorithm[CDTConfig, CDTState]):
+    """See the module's text."""
+
+    name: ClassVar[str] = "cdt"
+    Config: ClassVar[type[Config]] = CDTConfig
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "released": {
+            "steps": 100_000, "batch_size": 2048, "learning_rate": 1e-4, "cost_cap": 70.0,
+            "inputs": "released", "targets": "released", "clip_targets": False, "jump": 1,
+            "normalise_observations": False,
+        }
+    }  # fmt: skip
+
+    def __init__(self, config: CDTConfig) -> None:
+        super().__init__(config)
+        self.targets: Targets | None = None
+        rate = optax.linear_schedule(0.0, config.learning_rate, config.warmup)
+        self.adam = optax.chain(
+            optax.clip_by_global_norm(config.clip), optax.adamw(rate, weight_decay=config.weight_decay)
+        )
+        self.adam_beta = optax.adam(config.entropy_rate)
+
+    # -- the data -----------------------------------------------------------------------------------------
+
+    def check(self, dataset: Dataset | StoredDataset) -> None:
+        """Episodes must end: what is still to come is what the model is told."""
+        super().check(dataset)
+        if not dataset.episodes.complete.any():
+            raise InputError("cdt needs the returns of whole episodes; no episode of this data ends.")
+        if self.config.cost_cap is not None:
+            cheapest = dataset.episodes.costs[dataset.episodes.complete].max(axis=1).min()
+            if cheapest >= self.config.cost_cap:
+                raise InputError(
+                    f"no episode costs less than cost_cap = {self.config.cost_cap:g}; "
+                    f"the cheapest costs {cheapest:g}: raise cost_cap, or give none."
+                )
+        if self.config.targets == "released":
+            _released_targets(dataset)
+
+    def data(self, dataset: Dataset, problem: Problem, data: Data) -> Sequences:
+        """Complete episodes with what is to go at each step, relabelled ones, and the weights to draw by."""
+        del data
+        config, table = self.config, dataset.episodes
+        kept = np.flatnonzero(table.complete)
+        utilities = np.concatenate([dataset.rewards[:, None], dataset.costs], axis=1).astype(np.float64)
+        togo = np.zeros_like(utilities)
+        for e in kept:
+            rows = slice(table.starts[e], table.stops[e])
+            togo[rows] = np.cumsum(utilities[rows][::-1], axis=0)[::-1]
+        inside = np.concatenate([np.arange(table.starts[e], table.stops[e]) for e in kept])
+        returns, costs = table.returns[kept], table.costs[kept]
+        # the relabelled episodes are part of the data: the same for every seed
+        extra = relabel(
+            returns, costs, share=config.augment, headroom=config.headroom, decrease=config.decrease,
+            rng=np.random.default_rng(0),
+        )  # fmt: skip
+        views = np.concatenate([np.arange(len(kept)), extra.episode])
+        shift = np.concatenate([np.zeros((len(kept), 1 + problem.costs)), extra.shift])
+        weights = sampling_weights(costs[views] + shift[:, 1:], config.cost_sampling, config.cost_cap)
+        centre, spread = togo[inside].mean(axis=0), togo[inside].std(axis=0)
+        spread = np.where(spread > 1e-6, spread, 1.0)
+        if config.inputs == "released":
+            centre, spread = np.append(0.0, np.full(problem.costs, 50.0)), np.ones(1 + problem.costs)
+            spread[0], spread[1:] = 10.0, -1.0
+        self.targets = Targets(
+            episodes=np.concatenate([returns[:, None], costs], axis=1).astype(np.float32),
+            quantile=config.target_quantile,
+            table=_released_targets(dataset) if config.targets == "released" else None,
+            centre=centre.astype(np.float32), spread=spread.astype(np.float32),
+            least=togo[inside].min(axis=0).astype(np.float32) if config.clip_targets else None,
+        )  # fmt: skip
+        actions = dataset.actions
+        if problem.action_low is not None and problem.action_high is not None:
+            actions = 2.0 * (actions - problem.action_low) / (problem.action_high - problem.action_low) - 1.0
+        f32 = jnp.float32
+        return Sequences(
+            obs=jnp.asarray((dataset.observations - problem.obs_mean) / problem.obs_std),
+            actions=jnp.asarray(actions),
+            togo=jnp.asarray(togo, f32), costs=jnp.asarray(dataset.costs * problem.scale[1:], f32),
+            start=jnp.asarray(table.starts[kept][views]), length=jnp.asarray(table.lengths[kept][views]),
+            shift=jnp.asarray(shift, f32), cumulative=jnp.asarray(np.cumsum(weights), f32),
+            centre=jnp.asarray(centre, f32), spread=jnp.asarray(spread, f32),
+        )  # fmt: skip
+
+    def draw(self, problem: Problem, data: Sequences, key: Array) -> Contexts:
+        """Contexts: a view by its weight, a start uniform in it, and what follows."""
+        key_view, key_start = jax.random.split(key)
+        size, context = self.config.batch_size, self.config.context
+        uniform = jax.random.uniform(key_view, (size,)) * data.cumulative[-1]
+        view = jnp.minimum(jnp.searchsorted(data.cumulative, uniform, side="right"), len(data.start) - 1)
+        length = data.length[view][:, None]
+        first = jax.random.randint(key_start, (size, 1), 0, length)
+        time = first + jnp.arange(context)
+        rows = data.start[view][:, None] + jnp.minimum(time, length - 1)
+        togo = (data.togo[rows] + data.shift[view][:, None] - data.centre) / data.spread
+        action = data.actions[rows]
+        return Contexts(
+            togo=togo, obs=data.obs[rows],
+            action=jax.nn.one_hot(action, problem.action_dim) if problem.discrete else action,
+            time=time, costs=data.costs[rows], valid=time < length,
+        )  # fmt: skip
+
+    # -- the learning -------------------------------------------------------------------------------------
+
+    def init(self, problem: Problem, key: Array) -> CDTState:
+        """All weights at random, as small as in GPT."""
+        config, width = self.config, self.config.hidden[0]
+        key_trunk, key_action, key_cost = jax.random.split(key, 3)
+        trunk = Transformer(
+            costs=problem.costs, obs_dim=problem.obs_dim, action_dim=problem.action_dim,
+            times=problem.units._known_horizon(), width=width, blocks=len(config.hidden), heads=config.heads,
+            rate=config.dropout, key=key_trunk,
+        )  # fmt: skip
+        outputs = problem.action_dim * (1 if problem.discrete else 2)
+        net = CDTNetwork(
+            trunk,
+            0.02 * jax.random.normal(key_action, (width, outputs)), jnp.zeros(outputs),
+            0.02 * jax.random.normal(key_cost, (width, problem.costs)), jnp.zeros(problem.costs),
+            problem.discrete, self.targets, config.context, config.jump or max(config.context // 2, 1),
+        )  # fmt: skip
+        log_beta = jnp.log(jnp.asarray(config.entropy_start))
+        return CDTState(net, log_beta, self.adam.init(net), self.adam_beta.init(log_beta))
+
+    def update(
+        self, problem: Problem, state: CDTState, batch: Contexts, key: Array, step: Array, phase: str
+    ) -> tuple[CDTState, dict[str, Array]]:
+        """One step of AdamW on the loss, one of Adam on log beta."""
+        del step, phase
+        config, count = self.config, jnp.sum(batch.valid)
+        target = config.target_entropy
+        if target is None:
+            target = (
+                0.1 * float(np.log(problem.action_dim)) if problem.discrete else -float(problem.action_dim)
+            )
+
+        def mean(x: Array) -> Array:
+            return jnp.sum(jnp.where(batch.valid, x, 0.0)) / count
+
+        def loss(net: CDTNetwork) -> tuple[Array, tuple[Array, Array, Array]]:
+            outputs, cost_logits = net.heads(batch, key)
+            log_p, entropy = net.log_prob_and_entropy(outputs, batch.action)
+            cross = optax.sigmoid_binary_cross_entropy(cost_logits, jnp.clip(batch.costs, 0.0, 1.0))
+            likelihood, H, cost = mean(log_p), mean(entropy), mean(jnp.sum(cross, axis=-1))
+            value = -(likelihood + jnp.exp(state.log_beta) * H) + config.cost_weight * cost
+            return value, (likelihood, H, cost)
+
+        (value, (likelihood, H, cost)), grads = jax.value_and_grad(loss, has_aux=True)(state.net)
+        updates, opt = self.adam.update(grads, state.opt, state.net)
+        net = optax.apply_updates(state.net, updates)
+        slope = jnp.exp(state.log_beta) * (H - target)  # d/d(log beta) of beta (H - target)
+        update, opt_beta = self.adam_beta.update(slope, state.opt_beta)
+        log_beta = jnp.clip(optax.apply_updates(state.log_beta, update), -10.0, 3.0)
+        metrics = {
+            "loss/cdt": value, "loss/cost": cost, "log_prob": likelihood, "entropy": H,
+            "beta": jnp.exp(log_beta),
+        }  # fmt: skip
+        return CDTState(net, log_beta, opt, opt_beta), metrics
+
+    # -- the output ---------------------------------------------------------------------------------------
+
+    def policy(self, state: CDTState) -> CDTNetwork:
+        """The network."""
+        return state.net
+
+    def keeps(self, done: int) -> bool:
+        """The last model only: earlier ones are the same, less trained."""
+        return done == self.config.steps
+
+    def report(self, problem: Problem, state: CDTState, members: Any, weights: Any) -> dict[str, Any]:
+        """The return that is asked for at the run's limits."""
+        del members, weights
+        return {"target_return": state.net.export(problem).target_return}
+
+
+def _released_targets(dataset: Dataset | StoredDataset) -> tuple[tuple[float, float], ...]:
+    """OSRL's targets for the dataset's task."""
+    env = dataset.metadata.env_id or ""
+    for task, targets in RELEASED_TARGETS.items():
+        if task.lower() in env.lower().replace("-", "").replace("_", ""):
+            return targets
+    raise InputError(
+        f"the released targets of cdt are for {', '.join(RELEASED_TARGETS)}; "
+        f"this data is of {env or 'no task'}: add --set targets=data."
+    )

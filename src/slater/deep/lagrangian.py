@@ -1,0 +1,194 @@
+"""What the Lagrangian actor-critics share (BCQ-Lag, BEAR-Lag): twin critics, and a PID multiplier.
+
+For every utility (reward, then costs) two critics Q_1, Q_2, regressed on the same target; a' is what the
+policy chooses at s':
+
+    y_u    = u + gamma (1 - terminal) v_u(s', a')        the same mask for reward and costs
+    v_0    = 3/4 min_j Q_j + 1/4 max_j Q_j               soft clipped double Q
+    v_i    = 3/4 max_j Q_j + 1/4 min_j Q_j               a cost counts rather too much than too little
+    e_i    = E[v_i(s_0, pi)] - tau_i                     what the PID player is told, over tau_i
+    score  = v_0 - sum_i lambda_i v_i                    what the policy maximises
+
+Released code (OSRL) takes the smaller critic for costs too, the largest cost over ten sampled actions in
+the target, no terminal mask for costs, and averages e over all states of the data instead of first ones.
+A slow target network is late in the level of Q; as in `slater.deep.estimators` that level is solved for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from slater.deep.algorithm import Config
+from slater.deep.dual import PID, DualState, relative_excess
+from slater.deep.estimators import polyak
+from slater.deep.networks import Critic, make_critic
+from slater.deep.problem import Batch, Problem
+from slater.errors import InputError
+
+__all__ = ["LagrangianConfig", "TwinState", "Twins", "excess", "make_pid", "multiplier_metrics"]
+
+
+@dataclass(frozen=True)
+class LagrangianConfig(Config):
+    """Settings that the Lagrangian actor-critics share. "released" marks what that preset changes."""
+
+    steps: int = 30_000
+    """gradient iterations, warm ones included (released: 100,000; bear-lag 300,000)"""
+    critic_rate: float = 1e-3
+    """learning rate of the critics"""
+    actor_rate: float = 1e-4
+    """learning rate of the actor (released: 1e-3)"""
+    vae_rate: float = 1e-3
+    """learning rate of the autoencoder"""
+    vae_hidden: tuple[int, ...] = (400, 400)
+    """width of each hidden layer of the autoencoder"""
+    polyak: float = 0.005
+    """rate of the target networks, per iteration"""
+    deflation: float = 0.01
+    """rate at which the level of the critics is solved for, per iteration; 0: not (released: 0)"""
+    warm_steps: int = 3_000
+    """first iterations: autoencoder, and critics on the data's returns; no actor yet (released: 0)"""
+    samples: int = 10
+    """actions drawn per state"""
+    B: float = 5.0
+    """bound on the sum of multipliers, for rewards and costs scaled to [0, 1]"""
+    kp: float = 0.1
+    """proportional gain of the multiplier, per relative excess"""
+    ki: float = 0.0003
+    """integral gain, per relative excess and iteration (released: 0.003)"""
+    kd: float = 0.001
+    """derivative gain, on rising costs only"""
+    margin: float = 0.1
+    """share of every limit that is held back (released: 0)"""
+    cost_twins: Literal["max", "min"] = "max"
+    """which of its two critics a cost leans on (released: min, the optimist)"""
+    excess_at: Literal["initial", "data"] = "initial"
+    """states at which the cost is compared with the limit: first ones, or all (released: data)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("critic_rate", "actor_rate", "vae_rate", "polyak", "B"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        if min(self.kp, self.ki, self.kd, self.deflation, self.warm_steps) < 0 or self.samples < 1:
+            raise InputError("kp, ki, kd, deflation and warm_steps must be >= 0 and samples >= 1.")
+        if not 0 <= self.margin < 1:
+            raise InputError(f"margin must be in [0, 1), not {self.margin}.")
+
+
+def make_pid(config: LagrangianConfig) -> PID:
+    """The multiplier's player."""
+    return PID(config.B, config.kp, config.ki, config.kd)
+
+
+class TwinState(eqx.Module):
+    """`online[u]` and `target[u]` are the two critics of utility u."""
+
+    online: tuple[tuple[Critic, Critic], ...]
+    target: tuple[tuple[Critic, Critic], ...]
+    opt: Any
+
+
+class Twins:
+    """Two critics per utility: their start, their values and their update."""
+
+    def __init__(self, config: LagrangianConfig) -> None:
+        self.config, self.adam = config, optax.adam(config.critic_rate)
+
+    def init(self, problem: Problem, key: Array) -> TwinState:
+        """All at random."""
+        keys = jax.random.split(key, (1 + problem.costs, 2))
+        nets = tuple(
+            (make_critic(problem, self.config.hidden, a), make_critic(problem, self.config.hidden, b))
+            for a, b in keys
+        )
+        return TwinState(nets, nets, self.adam.init(nets))
+
+    def values(self, nets: tuple[tuple[Critic, Critic], ...], s: Array, a: Array) -> Array:
+        """v_u(s, a) of every utility, shape (1+I, batch)."""
+        answer = []
+        for u, (one, two) in enumerate(nets):
+            q1, q2 = one(s, a), two(s, a)
+            low, high = jnp.minimum(q1, q2), jnp.maximum(q1, q2)
+            leans_low = u == 0 or self.config.cost_twins == "min"
+            answer.append(0.75 * low + 0.25 * high if leans_low else 0.25 * low + 0.75 * high)
+        return jnp.stack(answer)
+
+    def score(
+        self, nets: tuple[tuple[Critic, Critic], ...], lam: Array, s: Array, a: Array
+    ) -> tuple[Array, Array]:
+        """v_0 - sum_i lambda_i v_i, shape (batch,), and v (1+I, batch)."""
+        v = self.values(nets, s, a)
+        return v[0] - lam @ v[1:], v
+
+    def best(self, nets: tuple[tuple[Critic, Critic], ...], lam: Array, s: Array, actions: Array) -> Array:
+        """Of actions (batch, n, action_dim), the one with the largest score, (batch, action_dim)."""
+        batch, n, dim = actions.shape
+        if n == 1:
+            return actions[:, 0]
+        repeated = jnp.repeat(s, n, axis=0)
+        score, _ = self.score(nets, lam, repeated, actions.reshape(batch * n, dim))
+        return jnp.take_along_axis(actions, jnp.argmax(score.reshape(batch, n), axis=1)[:, None, None], 1)[
+            :, 0
+        ]
+
+    def update(
+        self, problem: Problem, state: TwinState, batch: Batch, a_next: Array | None
+    ) -> tuple[TwinState, dict[str, Array]]:
+        """One step of Adam on both critics of every utility; on the data's returns if there is no a'."""
+        goals = batch.returns.T
+        levels = jnp.zeros(len(goals))
+        if a_next is not None:
+            future = self.values(state.target, batch.s_next, a_next)
+            future = jnp.clip(future, problem.value_low[:, None], problem.value_high[:, None])
+            goals = batch.u.T + batch.discount * future
+            here = self.values(state.target, batch.s, batch.a)
+            drift = jnp.mean(goals - here, axis=1) / jnp.mean(1.0 - batch.discount)
+            levels = self.config.deflation * drift
+
+        def loss(nets: tuple[tuple[Critic, Critic], ...]) -> tuple[Array, Array]:
+            losses = jnp.stack(
+                [
+                    sum(jnp.mean((q(batch.s, batch.a) - goals[u]) ** 2) for q in pair)
+                    for u, pair in enumerate(nets)
+                ]
+            )
+            return jnp.sum(losses), losses
+
+        grads, losses = jax.grad(loss, has_aux=True)(state.online)
+        updates, opt = self.adam.update(grads, state.opt)
+        online = optax.apply_updates(state.online, updates)
+        target = online if a_next is None else polyak(state.target, online, self.config.polyak)
+        online, target = _raised(online, levels), _raised(target, levels)
+        names = ("reward", *problem.cost_names)
+        return TwinState(online, target, opt), {f"loss/Q_{name}": losses[u] for u, name in enumerate(names)}
+
+
+def _raised(nets: tuple[tuple[Critic, Critic], ...], levels: Array) -> tuple[tuple[Critic, Critic], ...]:
+    """Every critic of utility u plus levels[u]."""
+
+    def raised(critic: Critic, level: Array) -> Critic:
+        higher: Critic = eqx.tree_at(lambda c: c.mlp.biases[-1], critic, critic.mlp.biases[-1] + level)
+        return higher
+
+    return tuple((raised(a, levels[u]), raised(b, levels[u])) for u, (a, b) in enumerate(nets))
+
+
+def excess(problem: Problem, config: LagrangianConfig, v: Array) -> tuple[Array, dict[str, Array]]:
+    """The relative excess e / tau (I,), from values v (1+I, batch) of the policy's actions; and metrics."""
+    tau = jnp.asarray(problem.tau * (1.0 - config.margin))
+    cost = jnp.mean(v[1:], axis=1)
+    metrics = {f"value/{name}": cost[i] / problem.scale[1 + i] for i, name in enumerate(problem.cost_names)}
+    return relative_excess(cost, tau, 1e-3 / (1.0 - problem.gamma)), metrics
+
+
+def multiplier_metrics(problem: Problem, dual: DualState) -> dict[str, Array]:
+    """The multipliers by name."""
+    return {f"lambda/{name}": dual.lam[i] for i, name in enumerate(problem.cost_names)}
