@@ -34,7 +34,7 @@ lint: $(STAMP)               ## linter, formatter and type checker
 bench: $(STAMP)              ## speed, as ratios inside one run; written to benchmarks/results
 	$(BIN)/python -m benchmarks.tabular
 	$(BIN)/python -m benchmarks.rollout
-	$(BIN)/python -m benchmarks.data_memory --gigabytes 2 --allowed-gigabytes 0.6
+	$(BIN)/python -m benchmarks.data_memory --gigabytes 3 --allowed-gigabytes 0.75
 	$(BIN)/python -m pip install --quiet 'torch>=2.6'
 	$(BIN)/python -m benchmarks.deep
 

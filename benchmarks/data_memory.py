@@ -43,9 +43,9 @@ class Options:
     """Size of the file, GiB."""
     allowed_gigabytes: float = 1.0
     """Address space that a child process may use, GiB."""
-    train_allowed_gigabytes: float = 1.0
+    train_allowed_gigabytes: float = 1.25
     """Address space that the child process that trains may use, GiB."""
-    memory: float = 0.2
+    memory: float = 0.05
     """Memory for the data while training, GB (`slater train --memory`)."""
     batches: int = 2000
     """Random batches to draw from the store."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -85,7 +86,7 @@ def run(args: list[str]) -> int:
         result = _train(data, options)
     except KeyboardInterrupt:
         if (options.out / "run.json").exists():
-            console.print(f"\nStopped; go on with: slater demo --out {options.out}")
+            console.print(f"\nStopped; what is done is in {options.out}: give the same command to go on.")
         raise
     _report(console, data, result, options)
     return 0
@@ -135,8 +136,8 @@ def _report(console: Console, data: Dataset, result: dict[str, Any], options: De
             found[name] = rollout(policy, ENV, options.episodes, seed=0, discount=gamma)
 
     table = Table(title="What came out, per episode unless said otherwise")
-    for name in ("policy", "return", "cost", "limit", "discounted cost", "estimated"):
-        table.add_column(name, justify="left" if name in ("policy", "limit") else "right", no_wrap=True)
+    for name in ("", "return", "cost", "limit", "J cost", "estimate"):
+        table.add_column(name, justify="left" if name in ("", "limit") else "right", no_wrap=True)
     last = [row for row in read_metrics(options.out / "metrics.jsonl") if "ope/cost" in row][-1]
     estimates = {
         "mixture": result.get("mixture_estimates", {}).get("cost"), "last policy": last["ope/cost"]
@@ -154,14 +155,14 @@ def _report(console: Console, data: Dataset, result: dict[str, Any], options: De
     safe = costs <= limit["episode"]
     best = None
     if safe.any():
-        index = int(episodes.returns.argmax() if safe.all() else (episodes.returns - 1e9 * ~safe).argmax())
+        index = int(np.where(safe, episodes.returns, -np.inf).argmax())
         best = float(episodes.returns[index])
         table.add_row(
-            "best episode in the data within the limit", f"{best:.0f}", f"{costs[index]:.1f}",
+            "best safe episode in the data", f"{best:.0f}", f"{costs[index]:.1f}",
             _verdict(costs[index], limit["episode"]), "", "",
         )  # fmt: skip
     table.add_row(
-        "mean of the data", f"{episodes.returns.mean():.0f}", f"{costs.mean():.1f}",
+        "mean episode in the data", f"{episodes.returns.mean():.0f}", f"{costs.mean():.1f}",
         _verdict(float(costs.mean()), limit["episode"]), "", "",
     )  # fmt: skip
     units = ", ".join(
@@ -174,8 +175,8 @@ def _report(console: Console, data: Dataset, result: dict[str, Any], options: De
     console.print(f"\nlimit: {units}", highlight=False)
     console.print(table)
     console.print(
-        "discounted cost: of the rollouts, continued past the time limit at each episode's mean rate; "
-        "estimated: the same by fitted Q evaluation, from the log alone.",
+        "J cost: discounted cost of the rollouts, continued past the time limit at each episode's mean "
+        "rate; estimate: the same by fitted Q evaluation, from the log alone.",
         highlight=False,
     )
     path = options.out / "demo.png"
