@@ -4,7 +4,7 @@ A cell trains into its own run folder, so a killed cell goes on from its checkpo
 on nothing but its settings and data: the command in its record gives the same numbers again.
 
 An algorithm with `serves_all_limits = True` in its class trains one model for all limits; its cells then
-hold several limits, and its policy gives the one for a limit by `policy.at_limit(per_episode)`.
+hold several limits, and each of its policies gives the one for other limits by `with_limits([per_episode])`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,24 @@ from typing import Any
 import numpy as np
 
 from slater import __version__
+from slater.data import Dataset
 from slater.errors import InputError
 from slater.experiments.engines import Cell, Row
 from slater.experiments.sources import Source
 from slater.policy import Mixture, Policy
 
-__all__ = ["NOT_YET", "AlgorithmSpec", "CellWork", "make_cells", "measure", "parse_algorithms", "results"]
+__all__ = [
+    "NOT_YET",
+    "AlgorithmSpec",
+    "CellWork",
+    "claimed",
+    "make_cells",
+    "measure",
+    "parse_algorithms",
+    "results",
+    "share_done",
+    "train_or_resume",
+]
 
 #: algorithms of the comparison that a build may lack: named in sentences rather than refused as unknown
 NOT_YET = ("bc", "bc-safe", "coptidice", "cpq", "cdt", "bcq-lag", "bear-lag", "mbcl")
@@ -157,7 +169,7 @@ class CellWork:
 
         begun = time.time()
         try:
-            with _claimed(self.run_folder(cell)) as folder:
+            with claimed(self.run_folder(cell)) as folder:
                 found = self._train_and_measure(cell, folder)
         except (InputError, DivergedError) as error:
             return {"failed": str(error)}
@@ -199,20 +211,10 @@ class CellWork:
 
     def progress(self, cell: Cell) -> float:
         """How much of the cell's training is done, from 0 to 1; never quite 1: it is measured at the end."""
-        path = self.run_folder(cell) / "metrics.jsonl"
-        try:
-            with path.open("rb") as file:
-                file.seek(max(path.stat().st_size - 20_000, 0))
-                lines = file.read().decode().splitlines()
-            return (
-                0.95 * max(json.loads(line)["step"] for line in lines[1:-1]) / int(cell["settings"]["steps"])
-            )
-        except (OSError, ValueError, KeyError):
-            return 0.0
+        return share_done(self.run_folder(cell), int(cell["settings"]["steps"]))
 
     def _train_and_measure(self, cell: Cell, folder: Path) -> list[Row]:
         from slater.data import load
-        from slater.deep import resume, train
         from slater.deep.metrics import read_metrics
         from slater.policy import load as load_policy
 
@@ -220,23 +222,15 @@ class CellWork:
         dataset = load(source.path)
         if dataset.fingerprint != cell["data"]:
             raise InputError(f"{source.path} changed while the experiment ran: its fingerprint differs.")
-        if (folder / "run.json").exists():
-            # a whole run that was not measured is left as it is
-            if not (folder / "result.json").exists():
-                resume(folder, dataset)
-        else:
-            options = {
-                "data": source.path,
-                "env": source.env,
-                "eval_every": cell["curve_every"],
-                "eval_episodes": cell["curve_episodes"],
-                # a rollout is kept in the row of metrics of its own iteration only
-                "log_every": math.gcd(100, cell["curve_every"]),
-            }
-            train(
-                cell["algorithm"], dataset, cell["limits"][:1], folder, seed=cell["seed"],
-                preset=cell["preset"], options=options, **cell["settings"],
-            )  # fmt: skip
+        options = {
+            "data": source.path,
+            "env": source.env,
+            "eval_every": cell["curve_every"],
+            "eval_episodes": cell["curve_episodes"],
+            # a rollout is kept in the row of metrics of its own iteration only
+            "log_every": math.gcd(100, cell["curve_every"]),
+        }
+        train_or_resume(cell, dataset, cell["limits"][:1], folder, options)
         outcome = json.loads((folder / "result.json").read_text())
         gamma = json.loads((folder / "run.json").read_text())["problem"]["gamma"]
         curve = [
@@ -249,7 +243,7 @@ class CellWork:
         for text in cell["limits"]:
             limit = _per_episode(text, source.horizon)
             measured = measure(
-                policy.at_limit(limit) if len(cell["limits"]) > 1 else policy,
+                _at_limit(policy, limit) if len(cell["limits"]) > 1 else policy,
                 source.env, episodes=cell["episodes"], seed=EVALUATION_SEED + cell["seed"],
                 deterministic=cell["deterministic"], discount=gamma,
             )  # fmt: skip
@@ -267,6 +261,37 @@ class CellWork:
                 }
             )
         return found
+
+
+def share_done(folder: Path, steps: int) -> float:
+    """How much of a run of `steps` iterations is done, by its metrics; at most .95."""
+    path = folder / "metrics.jsonl"
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - 20_000, 0))
+            lines = file.read().decode().splitlines()
+        # the first line may be cut by the seek, the last one by who writes it
+        return 0.95 * max(json.loads(line)["step"] for line in lines[1:-1]) / steps
+    except (OSError, ValueError, KeyError):
+        return 0.0
+
+
+def train_or_resume(
+    cell: Cell, dataset: Dataset, limits: Sequence[str], folder: Path, options: Mapping[str, Any]
+) -> None:
+    """Train what `cell` says (algorithm, preset, settings, seed) into `folder`, from where it was left.
+
+    options: other fields of `slater.deep.Run`. A whole run is left as it is.
+    """
+    from slater.deep import resume, train
+
+    if not (folder / "run.json").exists():
+        train(
+            cell["algorithm"], dataset, limits, folder, seed=cell["seed"], preset=cell["preset"],
+            options=options, **cell["settings"],
+        )  # fmt: skip
+    elif not (folder / "result.json").exists():
+        resume(folder, dataset)
 
 
 def measure(
@@ -319,6 +344,13 @@ def _scores(env: str, measured: Mapping[str, float], limit: float) -> dict[str, 
     return {"normalised_reward": None, "normalised_cost": measured["cost"] / limit if limit > 0 else None}
 
 
+def _at_limit(policy: Any, limit: float) -> Any:
+    """The policy of an algorithm that serves all limits, aiming at this one (per episode)."""
+    if isinstance(policy, Mixture):
+        return replace(policy, members=tuple(_at_limit(member, limit) for member in policy.members))
+    return policy.with_limits([limit])
+
+
 def _per_episode(text: str, horizon: int) -> float:
     """A limit per episode or per step as a sum over an episode; others depend on the discount."""
     from slater.limits import Limit, Units
@@ -330,7 +362,7 @@ def _per_episode(text: str, horizon: int) -> float:
 
 
 @contextmanager
-def _claimed(folder: Path) -> Iterator[Path]:
+def claimed(folder: Path) -> Iterator[Path]:
     """Hold the run's folder against a second process, perhaps one that outlived its parent."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:

@@ -94,7 +94,7 @@ def _table(table: Table) -> str:
 
 
 def _cell(text: str) -> str:
-    plain = text.strip("*")
+    plain = text.replace("**", "")
     kinds = [] if plain[:1] not in "-0123456789" else ["number"]
     kinds += ["over"] if text.startswith("**") else []
     return f'<td class="{" ".join(kinds)}">{html.escape(plain)}</td>'

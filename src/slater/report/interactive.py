@@ -63,6 +63,7 @@ def plane_figure(flat: Sequence[Row]) -> Any:
     figure.update_layout(
         xaxis_title="cost / limit (at most 1 is safe)", yaxis_title="normalised reward", height=560
     )
+    figure.update_xaxes(rangemode="tozero")
     _add_menu(figure, owners)
     return figure
 
