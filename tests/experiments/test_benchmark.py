@@ -88,7 +88,7 @@ def test_a_killed_cell_goes_on_from_its_checkpoint(tmp_path):
         [sys.executable, "-m", "slater.cli", *words("killed")], start_new_session=True,
         stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    deadline = time.time() + 150
+    deadline = time.time() + 400
     while not (found := list((tmp_path / "killed").glob("runs/*/checkpoint.safetensors"))):
         assert started.poll() is None
         assert time.time() < deadline
@@ -108,7 +108,8 @@ def test_a_killed_cell_goes_on_from_its_checkpoint(tmp_path):
 def test_a_failed_cell_is_said_and_tried_again(tmp_path, capsys):
     words = [
         "reproduce", "table2", "--budget", "quick", "--algorithms", "pdca:paper", "--steps", "20",
-        "--episodes", "1", "--curve-every", "20", "--curve-episodes", "1", *TINY, "--out", str(tmp_path / "out"),
+        "--episodes", "1", "--curve-every", "20", "--curve-episodes", "1", *TINY,
+        "--out", str(tmp_path / "out"),
     ]  # fmt: skip
     assert cli.main([*words, "--set", "eta_fast=1e30"]) == 2
     error = capsys.readouterr().err

@@ -92,19 +92,20 @@ def test_estimates_of_a_cloned_policy_are_near_what_the_data_did(tmp_path: Path)
 
 
 def test_tune_searches_resumes_and_gives_a_command_that_runs(
-    data: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    save(data, "data.npz")
-    sets = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    save(pointmass(), "data.npz")
     words = [
-        "tune", "pdca", "data.npz", "--limit", "c0=6", "--limit", "c1=6", "--search", "B=1,5", "--steps",
-        "40", "--estimate-steps", "50", "--out", "tuned", *sets,
+        "tune", "pdca", "data.npz", "--limit", "6", "--search", "B=1,5", "--preset", "paper",
+        "--steps", "40", "--set", "batch_size=32", "--set", "hidden=16", "--set", "gamma=0.9",
+        "--set", "keep_every=10", "--estimate-steps", "50", "--estimate-members", "2", "--out", "tuned",
     ]  # fmt: skip
     assert cli.main([*words, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert len(answer["candidates"]) == 2
     assert [line["chosen"] for line in answer["candidates"]].count("*") == 1
+    assert answer["estimate"]["members"] == 2
     before = Path("tuned/cells.jsonl").read_bytes()
     assert cli.main(words) == 0
     shown = capsys.readouterr().out
