@@ -110,7 +110,9 @@ def run(args: list[str]) -> int:
         }
         for point in points
     ]  # fmt: skip
-    work = CandidateWork(options.data, str(out))
+    # whole paths: a worker on a cluster may stand in another folder
+    path = Path(options.data).resolve() if Path(options.data).exists() else options.data
+    work = CandidateWork(str(path), str(out.resolve()))
     engine: Literal["fresh", "ray"] = "fresh" if options.engine == "local" else "ray"
     rows = run_cells(work, cells, out, workers=options.workers, engine=engine, progress_of=work.progress)
     for row in rows:

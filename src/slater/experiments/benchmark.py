@@ -374,7 +374,19 @@ def claimed(folder: Path) -> Iterator[Path]:
 
 
 def _versions(env: str) -> dict[str, str]:
-    """Versions that the numbers depend on."""
+    """Versions that the numbers depend on; `code` tells apart states of the same version."""
     simulator = "pybullet" if env.startswith("bullet/") else "mujoco"
-    versions = {"slater": __version__, "python": platform.python_version()}
+    versions = {"slater": __version__, "code": _code(), "python": platform.python_version()}
     return versions | {name: metadata.version(name) for name in ("jax", "numpy", simulator)}
+
+
+def _code() -> str:
+    """Eight digits of the SHA-256 of what trains and measures: every source file but those of commands,
+    experiments and reports.
+    """
+    root = Path(__file__).parent.parent
+    content = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] not in ("commands", "experiments", "report", "tabular", "collect"):
+            content.update(path.read_bytes())
+    return content.hexdigest()[:8]

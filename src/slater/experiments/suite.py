@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,9 @@ def run_plan(experiment: str, plan: Plan, out: Path) -> Folder:
         "curve_episodes": plan.curve_episodes,
     }
     cells = make_cells(sources, specs, plan.limits, plan.seeds, common)
-    work = CellWork(experiment, str(out), plan.data, tuple(sources))
+    # whole paths: a worker on a cluster may stand in another folder
+    at = tuple(replace(source, path=str(Path(source.path).resolve())) for source in sources)
+    work = CellWork(experiment, str(out.resolve()), plan.data, at)
     rows = run_cells(work, cells, out, workers=plan.workers, engine=plan.engine, progress_of=work.progress)
     for row in rows:
         if "failed" in row:

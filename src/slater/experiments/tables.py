@@ -115,6 +115,9 @@ def facts(flat: Sequence[Row], left_out: Sequence[str]) -> list[str]:
         text = f"{label}: {int(mine[0]['settings']['steps']):,} steps, seeds {_seeds(mine)}"
         if settings:
             text += ", settings " + ", ".join(f"{name}={value}" for name, value in settings.items())
+        states = sorted({str(row["versions"].get("code")) for row in mine})
+        if len(states) > 1:
+            text += f"; its cells were made by {len(states)} states of the code ({', '.join(states)})"
         sentences.append(text + ".")
     for place in dict.fromkeys(row["place"] for row in flat):
         row = next(row for row in flat if row["place"] == place)
