@@ -21,12 +21,15 @@ __all__ = ["ReproduceArgs", "run"]
 class ReproduceArgs:
     """Reproduce an experiment; figures (PNG, SVG), a CSV table and the settings go to a folder.
 
-    A stopped run goes on where it was when the same command is given again.
+    A stopped run goes on where it was when the same command is given again. The benchmarks with simulators
+    have options of their own: slater reproduce table2 --help (Bullet), figure2 --help (Real-World RL), and
+    tables --help (tables and report anew from folders).
 
     Examples:
         slater reproduce figure1 --quick
         slater reproduce figure1 --class incomplete
         slater reproduce rates --repeats 20 --out runs/rates
+        slater reproduce table2 --budget small --data data
 
     """
 
@@ -50,6 +53,10 @@ class ReproduceArgs:
 
 def run(args: list[str]) -> int:
     """Parse, run, print where the results are."""
+    if args and not args[0].startswith("-") and args[0] not in ("figure1", "rates"):
+        from slater.commands import benchmarks
+
+        return benchmarks.run(args[0], args[1:])
     options = parse(ReproduceArgs, args, "reproduce")
     if options.repeats is not None and options.repeats < 1:
         raise InputError(f"repeats is {options.repeats}, but at least one is needed.")

@@ -1,25 +1,24 @@
 """Experiments as independent cells: run over all cores, written as they finish, resumed where they stopped.
 
 A cell is a set of plain settings; its result is a plain record. Finished cells are appended to
-`cells.jsonl` in the output folder, so a stopped experiment loses at most the cells under way.
+`cells.jsonl` in the output folder, so a stopped experiment loses at most the cells under way. A cell whose
+row has the field `failed` (a sentence) is reported and not written: the next run tries it again.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-import multiprocessing
 import os
 import platform
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeElapsedColumn,
@@ -28,11 +27,9 @@ from rich.progress import (
 
 from slater import __version__
 from slater.errors import InputError
+from slater.experiments.engines import ENGINES, Cell, Engine, Row
 
-__all__ = ["Cell", "Row", "prepare", "run_cells", "write_settings"]
-
-Cell = dict[str, Any]
-Row = dict[str, Any]
+__all__ = ["Cell", "Row", "finished_rows", "prepare", "run_cells", "write_settings"]
 
 
 def prepare(out: Path) -> Path:
@@ -60,11 +57,18 @@ def write_settings(out: Path, name: str, settings: dict[str, Any]) -> None:
 
 
 def run_cells(
-    work: Callable[[Cell], Row], cells: Sequence[Cell], out: Path, *, workers: int | None = None
+    work: Callable[[Cell], Row],
+    cells: Sequence[Cell],
+    out: Path,
+    *,
+    workers: int | None = None,
+    engine: Engine = "pool",
+    progress_of: Callable[[Cell], float] | None = None,
 ) -> list[Row]:
     """The rows of all cells, in the order of `cells`; those already in `out` are not run again.
 
-    `work` must be a module-level function; it runs in worker processes, one per core unless `workers`.
+    `work` must be picklable; it runs in worker processes, one per core unless `workers` (see
+    `slater.experiments.engines`). `progress_of` says how much of a cell under way is done, from 0 to 1.
     """
     path = prepare(out) / "cells.jsonl"
     done = _finished(path)
@@ -75,33 +79,36 @@ def run_cells(
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with (
-        Progress(*columns, console=Console(stderr=True)) as progress,
-        path.open("a") as file,
-        ProcessPoolExecutor(
-            min(workers or os.cpu_count() or 1, max(len(todo), 1)),
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_single_thread,
-        ) as pool,
-    ):
-        task = progress.add_task(out.name, total=len(cells), completed=len(cells) - len(todo))
-        futures = {pool.submit(work, cell): cell for cell in todo}
-        try:
-            for future in as_completed(futures):
-                row = {**futures[future], **future.result()}
-                done[_key(futures[future])] = row
-                file.write(json.dumps({"key": _key(futures[future]), "row": row}) + "\n")
-                file.flush()
-                progress.advance(task)
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
+    with Progress(*columns, console=Console(stderr=True)) as progress, path.open("a") as file:
+        task = progress.add_task(out.name, total=len(cells), count="")
+
+        def show() -> None:
+            open_cells = [cell for cell, key in zip(cells, keys, strict=True) if key not in done]
+            parts = sum(map(progress_of, open_cells)) if progress_of else 0.0
+            count = len(cells) - len(open_cells)
+            progress.update(task, completed=count + parts, count=f"{count}/{len(cells)} cells")
+
+        show()
+        with closing(ENGINES[engine](work, todo, workers or os.cpu_count() or 1)) as ended:
+            for answer in ended:
+                if answer is not None:
+                    cell, result = answer
+                    row = {**cell, **result}
+                    done[_key(cell)] = row
+                    if "failed" not in row:
+                        file.write(json.dumps({"key": _key(cell), "row": row}) + "\n")
+                        file.flush()
+                show()
     return [done[key] for key in keys]
+
+
+def finished_rows(out: Path) -> list[Row]:
+    """Every row that the folder holds, in the order in which cells finished."""
+    return list(_finished(out / "cells.jsonl").values())
 
 
 def _key(cell: Cell) -> str:
@@ -119,10 +126,3 @@ def _finished(path: Path) -> dict[str, Row]:
                 continue
             rows[record["key"]] = record["row"]
     return rows
-
-
-def _single_thread() -> None:
-    """Cells run side by side, one per core; threads inside a cell would only fight over them."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(1)

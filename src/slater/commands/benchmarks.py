@@ -1,0 +1,205 @@
+"""`slater reproduce table2`, `figure2` and `tables`: the paper's benchmarks with simulators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from slater.commands.parse import parse
+from slater.errors import InputError
+
+__all__ = ["run"]
+
+EXPERIMENTS = ("figure1", "rates", "table2", "figure2", "tables")
+FAILED = 1
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+@dataclass(frozen=True)
+class _Common:
+    """Options of both benchmarks."""
+
+    budget: Literal["quick", "small", "paper"] = "small"
+    """size: quick (minutes, no statement about quality), small (hours on two cores), paper (its numbers);
+    the options below overrule it"""
+    data: str | None = None
+    """folder of the datasets: DSRL files by their own names, else ballrun.hdf5, cartpole.hdf5, ... as
+    scripts/make_data.sh makes them; or "sample", BallCircle data in the package (default: data; table2
+    with the quick budget: sample)"""
+    tasks: tuple[str, ...] | None = None
+    """tasks by name, for example BallRun CarCircle; those of the budget that have data unless given"""
+    algorithms: tuple[str, ...] | None = None
+    """algorithms, each NAME or NAME:PRESET, for example pdca pdca:paper cpq"""
+    limits: tuple[str, ...] | None = None
+    """limits on the cost per episode, as 10 20 40, or per step, as 0.05/step"""
+    seed: int = 0
+    """first seed"""
+    seeds: int | None = None
+    """number of seeds"""
+    steps: int | None = None
+    """gradient iterations of every algorithm"""
+    episodes: int | None = None
+    """episodes per policy in the final measurement"""
+    curve_every: int | None = None
+    """iterations between rollouts while training"""
+    curve_episodes: int = 5
+    """episodes per rollout while training"""
+    set: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction] = ()
+    """NAME=VALUE for every algorithm that has the setting, or ALGORITHM[:PRESET]:NAME=VALUE for one"""
+    deterministic: Flag = False
+    """measure with each policy's most likely action instead of draws"""
+    engine: Literal["local", "ray"] = "local"
+    """local: single-threaded processes here; ray: tasks on a Ray cluster (RAY_ADDRESS, else a local one)"""
+    workers: int | None = None
+    """processes at a time; one per core unless given"""
+    out: Path | None = None
+    """output folder; unless given, runs/ and the experiment's name with the budget"""
+    json: Flag = False
+    """print one JSON object with the means instead of the Markdown tables"""
+
+
+@dataclass(frozen=True)
+class Table2Args(_Common):
+    """Table 2: Bullet Safety Gym, tasks x algorithms x limits 10/20/40 x seeds, by the paper's protocol.
+
+    Writes table2.csv, table2-means.csv, table2.md (beside published figures), figures (PNG, SVG), settings
+    and a self-contained report.html. A stopped run goes on where it was when the same command is given
+    again; the outputs cover every cell that the output folder holds.
+
+    Examples:
+        slater reproduce table2 --budget quick
+        slater reproduce table2 --budget small --data data --algorithms pdca pdca:paper
+        slater reproduce table2 --tasks BallRun --limits 20 --seeds 3 --steps 100000 --set hidden=128x128
+
+    """
+
+
+@dataclass(frozen=True)
+class Figure2Args(_Common):
+    """Figure 2: Real-World RL, reward and cost against iterations, PDCA and COptiDICE.
+
+    Limits .05 per step for cartpole and walker, .01 for quadruped and humanoid; a rollout of 5 episodes
+    every 1,000 iterations; standard errors over seeds. Writes figure2.csv, figure2-curves.csv, figure2.md,
+    figures (PNG, SVG), settings and a self-contained report.html.
+
+    Examples:
+        slater reproduce figure2 --budget small --data data
+        slater reproduce figure2 --tasks cartpole --seeds 5
+
+    """
+
+
+@dataclass(frozen=True)
+class TablesArgs:
+    """Tables, figures and report anew, from the finished cells of one or more folders of one benchmark.
+
+    Example:
+        slater reproduce tables runs/table2-small runs/table2-pdca --out docs/results/table2
+
+    """
+
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """output folders of slater reproduce table2, or of figure2"""
+    out: Path
+    """folder to write to"""
+    json: Flag = False
+    """print one JSON object with the means instead of the Markdown tables"""
+
+
+def run(experiment: str, args: list[str]) -> int:
+    """Entry point of `slater reproduce EXPERIMENT` for the benchmarks."""
+    if experiment not in EXPERIMENTS:
+        known = ", ".join(EXPERIMENTS)
+        raise InputError(f"there is no experiment {experiment!r}; choose one of {known}.")
+    if experiment == "tables":
+        return _tables(parse(TablesArgs, args, "reproduce tables"))
+    kind: type[_Common] = Table2Args if experiment == "table2" else Figure2Args
+    options = parse(kind, args, f"reproduce {experiment}")
+    for name in ("seeds", "workers"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}, but at least one is needed.")
+    return _run(experiment, options)
+
+
+def _run(experiment: str, options: _Common) -> int:
+    from slater.experiments import figure2, table2
+    from slater.experiments.sources import task_name
+    from slater.experiments.suite import Plan, run_plan
+
+    budgets = table2.BUDGETS if experiment == "table2" else figure2.BUDGETS
+    budget = budgets[options.budget]
+    tasks = tuple(task_name(text) for text in options.tasks or budget.tasks)
+    _check_family(experiment, tasks)
+    given = None if options.limits is None else tuple(options.limits)
+    plan = Plan(
+        tasks=tasks,
+        limits={
+            task: given or (budget.limits if experiment == "table2" else figure2.LIMITS[task])
+            for task in tasks
+        },
+        algorithms=options.algorithms
+        or (table2.ALGORITHMS if experiment == "table2" else figure2.ALGORITHMS),
+        seeds=tuple(range(options.seed, options.seed + (options.seeds or budget.seeds))),
+        steps=budget.steps if options.steps is None else options.steps,
+        episodes=budget.episodes if options.episodes is None else options.episodes,
+        curve_every=options.curve_every or (2_500 if experiment == "table2" else 1_000),
+        curve_episodes=options.curve_episodes,
+        data=options.data or budget.data,
+        sets=tuple(text for group in options.set for text in group),
+        deterministic=options.deterministic,
+        skip_missing=options.tasks is None,
+        workers=options.workers,
+        engine="fresh" if options.engine == "local" else "ray",
+    )
+    out = options.out or Path("runs") / f"{experiment}-{options.budget}"
+    folder = run_plan(experiment, plan, out)
+    if not folder.rows:
+        raise InputError(f"every cell failed; the first one: {folder.left_out[-folder.failed]}")
+    _write(experiment, out, folder, options.json)
+    return FAILED if folder.failed else 0
+
+
+def _check_family(experiment: str, tasks: Sequence[str]) -> None:
+    from slater.experiments.sources import TASK_ENVS
+
+    family, other = ("bullet", "figure2") if experiment == "table2" else ("rwrl", "table2")
+    for task in tasks:
+        if not TASK_ENVS[task].startswith(family):
+            raise InputError(f"{task} belongs to slater reproduce {other}, not to {experiment}.")
+
+
+def _tables(options: TablesArgs) -> int:
+    from slater.experiments.cells import prepare
+    from slater.experiments.suite import read_folders
+
+    folder = read_folders(options.folders)
+    if folder.experiment not in ("table2", "figure2"):
+        raise InputError(f"{options.folders[0]} holds {folder.experiment}, not table2 or figure2.")
+    prepare(options.out)
+    _write(folder.experiment, options.out, folder, options.json)
+    return 0
+
+
+def _write(experiment: str, out: Path, folder: Any, as_json: bool) -> None:
+    from slater.experiments import figure2, table2
+    from slater.report.interactive import plotly
+
+    console, html = Console(stderr=True), True
+    try:
+        plotly()
+    except InputError as error:
+        html = False
+        console.print(f"no report.html: {error}", highlight=False)
+    means = (table2 if experiment == "table2" else figure2).write(out, folder, html=html)
+    if as_json:
+        print(json.dumps({"out": str(out), "means": means, "left_out": folder.left_out}))
+        return
+    print((out / f"{experiment}.md").read_text())
+    console.print(f"tables, figures, settings{' and report.html' if html else ''} are in {out}")

@@ -1,0 +1,195 @@
+"""`slater tune`: settings for `slater train`, chosen from the data alone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from slater.commands.parse import parse
+from slater.commands.runs import run_table
+from slater.errors import InputError
+
+__all__ = ["run"]
+
+Repeated = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction]
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choose an algorithm's settings without the environment, by estimates on held-out episodes.
+
+    Each candidate is trained on one part of the episodes; fitted Q evaluation on the other part estimates
+    its reward and costs. Chosen is the best reward among candidates whose estimated costs (the largest of
+    several networks) are within their limits, else the least excess. Writes tune.csv, tune.md, best.json
+    with the settings and the command to use. A stopped search goes on when the same command is given again.
+
+    Examples:
+        slater tune pdca ball.hdf5 --limit 20
+        slater tune pdca ball.hdf5 --limit 20 --search B=1,2,5 --search C=5,10 --steps 20000 --out runs/tuned
+
+    """
+
+    algorithm: Annotated[str, tyro.conf.Positional]
+    """algorithm, for example pdca"""
+    data: Annotated[str, tyro.conf.Positional]
+    """dataset: a file that `slater data info` can read, or the name of a published task"""
+    limit: Repeated = ()
+    """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
+    search: Repeated = ()
+    """NAME=V1,V2,...: values of a setting to try, repeated for a grid; a default space for pdca, coptidice,
+    cpq and mbcl"""
+    samples: int | None = None
+    """try so many points of the grid, drawn at random; all of them unless given"""
+    set: Repeated = ()
+    """NAME=VALUE: a setting that all candidates share"""
+    preset: str | None = None
+    """named settings that all candidates start from, for example paper"""
+    steps: int | None = None
+    """gradient iterations per candidate; the algorithm's own number unless given"""
+    seed: int = 0
+    """seed of training, of the split and of the draw of samples"""
+    held_out: float = 0.2
+    """share of the episodes to judge by, in (0, 1)"""
+    estimate_steps: int = 8_000
+    """iterations of fitted Q evaluation per policy"""
+    estimate_copies: int = 2
+    """networks per utility in it; a cost counts as the largest of them"""
+    estimate_members: int = 5
+    """policies of a mixture that are estimated at most; evenly spaced ones stand for more"""
+    engine: Literal["local", "ray"] = "local"
+    """local: single-threaded processes here; ray: tasks on a Ray cluster (RAY_ADDRESS, else a local one)"""
+    workers: int | None = None
+    """candidates at a time; one per core unless given"""
+    out: Path | None = None
+    """output folder; unless given, runs/tune- and the algorithm"""
+    json: Flag = False
+    """print one JSON object instead of a table"""
+
+
+def run(args: list[str]) -> int:
+    """Entry point of `slater tune`."""
+    options = parse(Options, args, "tune")
+    for name in ("samples", "workers", "steps"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}, but at least one is needed.")
+    from slater.data import load
+    from slater.data.download import locate
+    from slater.deep import find, make_config
+    from slater.deep.tuning import Judge, best, candidates, parse_search, split_episodes
+    from slater.experiments.cells import run_cells
+    from slater.experiments.tuning import CandidateWork
+    from slater.limits import resolve_limits
+
+    fixed = _fixed(options)
+    space = parse_search(options.algorithm, _flat(options.search))
+    for name in space:
+        if name in fixed:
+            raise InputError(f"{name} is both fixed and searched; give it once.")
+    points = candidates(options.algorithm, options.preset, fixed, space, options.samples, options.seed)
+    judge = Judge(options.estimate_steps, options.estimate_copies, options.estimate_members)
+    dataset = load(locate(options.data))
+    split_episodes(dataset, options.held_out, options.seed)
+    limits = [str(limit) for limit in resolve_limits(_flat(options.limit), dataset.cost_names)]
+    out = options.out or Path("runs") / f"tune-{options.algorithm}"
+    cells = [
+        {
+            "algorithm": options.algorithm, "preset": options.preset, "settings": {**fixed, **point},
+            "searched": list(point), "limits": limits, "seed": options.seed,
+            "data": dataset.fingerprint, "held_out": options.held_out, "split_seed": options.seed,
+            "judge": vars(judge),
+            "steps": make_config(find(options.algorithm), {**fixed, **point}, options.preset).steps,
+        }
+        for point in points
+    ]  # fmt: skip
+    # whole paths: a worker on a cluster may stand in another folder
+    path = Path(options.data).resolve() if Path(options.data).exists() else options.data
+    work = CandidateWork(str(path), str(out.resolve()))
+    engine: Literal["fresh", "ray"] = "fresh" if options.engine == "local" else "ray"
+    rows = run_cells(work, cells, out, workers=options.workers, engine=engine, progress_of=work.progress)
+    for row in rows:
+        if "failed" in row:
+            Console(stderr=True).print(f"{_point(row)} failed: {row['failed']}", highlight=False)
+    judged = [row for row in rows if "failed" not in row]
+    if not judged:
+        raise InputError(f"every candidate failed; the first one: {rows[0]['failed']}")
+    chosen = judged[best([row["estimate"] for row in judged])]
+    _report(options, out, judged, chosen, limits)
+    return 0
+
+
+def _flat(groups: Sequence[Sequence[str]]) -> list[str]:
+    return [text for group in groups for text in group]
+
+
+def _fixed(options: Options) -> dict[str, str]:
+    fixed: dict[str, str] = {}
+    for text in _flat(options.set):
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise InputError(f"--set {text!r} is not NAME=VALUE.")
+        fixed[name.strip().replace("-", "_")] = value.strip()
+    if options.steps is not None:
+        fixed["steps"] = str(options.steps)
+    return fixed
+
+
+def _point(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={row['settings'][name]}" for name in row["searched"])
+
+
+def _report(
+    options: Options, out: Path, rows: list[dict[str, Any]], chosen: dict[str, Any], limits: list[str]
+) -> None:
+    """The table on the terminal and on disk, and the command to use."""
+    from slater.experiments.tables import markdown_table
+    from slater.report.curves import write_csv
+
+    lines = []
+    for row in rows:
+        estimate = row["estimate"]
+        lines.append(
+            {
+                **{name: row["settings"][name] for name in row["searched"]},
+                "reward": estimate["reward"],
+                **{f"cost {name}": value for name, value in estimate["costs"].items()},
+                **{f"limit {name}": value for name, value in estimate["tau"].items()},
+                "within": "yes" if estimate["excess"] <= 0 else f"{estimate['excess']:+.0%}",
+                "chosen": "*" if row is chosen else "",
+            }
+        )
+    write_csv(out / "tune.csv", lines)
+    texts = [[f"{x:.4g}" if isinstance(x, float) else str(x) for x in line.values()] for line in lines]
+    (out / "tune.md").write_text(markdown_table(list(lines[0]), texts) + "\n")
+    words = ["slater", "train", options.algorithm, options.data]
+    for limit in limits:
+        words += ["--limit", limit]
+    if options.preset:
+        words += ["--preset", options.preset]
+    for name, value in chosen["settings"].items():
+        words += ["--set", f"{name}={value}"]
+    command = shlex.join([*words, "--seed", str(options.seed), "--out", "runs/tuned"])
+    safe = chosen["estimate"]["excess"] <= 0
+    record = {
+        "algorithm": options.algorithm, "preset": options.preset, "settings": chosen["settings"],
+        "limits": limits, "within": safe, "estimate": chosen["estimate"], "data": options.data,
+        "fingerprint": chosen["data"], "held_out": options.held_out, "seed": options.seed,
+        "command": command,
+    }  # fmt: skip
+    (out / "best.json").write_text(json.dumps(record, indent=1) + "\n")
+    if options.json:
+        print(json.dumps({**record, "candidates": lines}))
+        return
+    print(run_table(lines))
+    print("(discounted sums, estimated on held-out episodes; limits in the same unit)")
+    if not safe:
+        print("no candidate is estimated to keep every limit; the one with the least excess is chosen.")
+    print(f"\nuse: {command}\ntable and settings are in {out}")

@@ -1,0 +1,73 @@
+"""Figures that others published for the DSRL Bullet data, with where each comes from (published_bullet.csv).
+
+They are DSRL-normalised rewards and costs divided by their limit, means over seeds and over the limits that
+stand beside them. They were measured by other people's code on DSRL's data: a row of ours from other data
+is no repetition of them, and every table that shows both says so.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+__all__ = ["STATUS", "Published", "published", "published_for"]
+
+#: where a figure comes from, in words
+STATUS = {
+    "paper": "printed in the PDCA paper",
+    "blog": "a DSRL row reprinted in a public post",
+    "pdf": "supplement of the CAPS authors",
+    "fig": "table image of the FISOR paper",
+    "text": "text of the PLS paper",
+}
+
+#: our algorithm -> the name it was published under; our repaired variants have no published figure
+NAMES = {
+    "pdca:paper": "PDCA",
+    "bc-safe": "BC-Safe",
+    "cdt": "CDT",
+    "cpq": "CPQ",
+    "coptidice": "COptiDICE",
+    "bcq-lag": "BCQ-Lag",
+    "bear-lag": "BEAR-Lag",
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """One figure: `limits` as in the file ("10/20/40": mean over these), reward and cost normalised."""
+
+    algorithm: str
+    limits: str
+    task: str
+    reward: float
+    cost: float
+    status: str
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """Every published figure."""
+    text = (Path(__file__).parent / "published_bullet.csv").read_text()
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    return tuple(
+        Published(
+            row["algo"], row["limits"], row["task"], float(row["reward"]), float(row["cost"]), row["status"]
+        )
+        for row in rows
+    )
+
+
+def published_for(algorithm: str, task: str, limits: str = "10/20/40") -> Published | None:
+    """The figure of one of our algorithms (`pdca:paper`, `cpq`, `cpq:released`, ...) on a task, if any."""
+    return next(_matching(algorithm, task, limits), None)
+
+
+def _matching(algorithm: str, task: str, limits: str) -> Iterator[Published]:
+    name = NAMES.get(algorithm) or NAMES.get(algorithm.removesuffix(":released"))
+    for row in published():
+        if (row.algorithm, row.task, row.limits) == (name, task, limits):
+            yield row

@@ -1,0 +1,121 @@
+"""The data of the benchmark tasks: which file, which environment, whose data.
+
+A task's file is looked for in one folder: the published DSRL file by its own name, else this project's own
+dataset `<task in small letters>.hdf5`, as `scripts/make_data.sh` makes it. The two are different data, so
+results from them are never put in one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from slater.data import Dataset, load
+from slater.data.samples import ballcircle
+from slater.data.tasks import TASKS
+from slater.envs.making import IDS
+from slater.errors import InputError
+
+__all__ = ["OWN", "RECIPES", "SAMPLE", "TASK_ENVS", "Kind", "Source", "find_sources", "task_name"]
+
+Kind = Literal["DSRL", "own", "sample"]
+
+#: where the data of a kind come from, in words for a table
+OWN = "this project's own data (slater collect)"
+KINDS: dict[str, str] = {"DSRL": "DSRL's published data", "own": OWN, "sample": "the sample that ships here"}
+
+#: the word that stands for the dataset in the package instead of a folder
+SAMPLE = "sample"
+
+#: task -> environment; names of tasks are DSRL's for Bullet, the domains' for Real-World RL
+TASK_ENVS: dict[str, str] = {env.partition("/")[2]: env for env in IDS}
+
+#: tasks that `scripts/make_data.sh` makes
+RECIPES = ("BallRun", "BallCircle", "CarRun", "CarCircle", "AntRun", "cartpole", "walker")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The data of one task: its file, whose it is, its SHA-256, its size, and the environment."""
+
+    task: str
+    path: str
+    kind: Kind
+    fingerprint: str
+    env: str
+    episodes: int
+    rows: int
+    horizon: int
+
+
+def task_name(text: str) -> str:
+    """The task that a user means, in any case: `ballrun` is BallRun."""
+    for name in TASK_ENVS:
+        if name.lower() == text.lower():
+            return name
+    raise InputError(f"there is no task {text!r}; choose among {', '.join(TASK_ENVS)}.")
+
+
+def find_sources(
+    tasks: Sequence[str], folder: str, *, skip_missing: bool = False
+) -> tuple[list[Source], list[str]]:
+    """The data of every task, and a sentence for each one that was left out for want of data.
+
+    folder: of the files, or "sample" for the dataset in the package (BallCircle only). A missing file is an
+    error unless `skip_missing`; it always is if no task has data.
+    """
+    sources, left_out = [], []
+    for task in tasks:
+        try:
+            sources.append(_describe(task, *_find(task, folder)))
+        except _NoDataError as error:
+            if not skip_missing:
+                raise
+            left_out.append(str(error))
+    if not sources:
+        raise InputError(left_out[0] if left_out else "no task is named; add --tasks BallCircle.")
+    return sources, left_out
+
+
+class _NoDataError(InputError):
+    """A task has no file; the sentence says how to get one."""
+
+
+def _find(task: str, folder: str) -> tuple[Path, Kind]:
+    if folder == SAMPLE:
+        if task != "BallCircle":
+            raise _NoDataError(
+                f"the sample that ships with the package is of BallCircle; for {task} give --data FOLDER."
+            )
+        return ballcircle(), "sample"
+    published, own = TASKS.get(task), Path(folder) / f"{task.lower()}.hdf5"
+    if published is not None and (Path(folder) / published.file).is_file():
+        return Path(folder) / published.file, "DSRL"
+    if own.is_file():
+        return own, "own"
+    ways = [] if published is None else [f"put the published {published.file} there"]
+    if task in RECIPES:
+        ways.append(f"make it with: scripts/make_data.sh {folder} {task.lower()}")
+    else:
+        ways.append(f"make it with: slater collect {TASK_ENVS[task]} --out {own}")
+    raise _NoDataError(f"{folder} has no data for {task}; {', or '.join(ways)}")
+
+
+def _describe(task: str, path: Path, kind: Kind) -> Source:
+    dataset: Dataset = load(path)
+    # a file of another task under this name would be a silent wrong answer
+    stated = (dataset.metadata.env_id or TASK_ENVS[task]).partition("?")[0]
+    if stated in IDS and stated != TASK_ENVS[task]:
+        raise InputError(f"{path} says that it is from {stated}, not from {TASK_ENVS[task]}.")
+    return Source(
+        task=task,
+        path=str(path),
+        kind=kind,
+        fingerprint=dataset.fingerprint,
+        env=TASK_ENVS[task],
+        episodes=len(dataset.episodes),
+        rows=len(dataset),
+        horizon=dataset.horizon,
+    )

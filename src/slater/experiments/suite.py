@@ -1,0 +1,144 @@
+"""What the benchmarks share: a plan becomes cells, cells become rows, rows and settings stay in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from slater.errors import InputError
+from slater.experiments.benchmark import CellWork, make_cells, parse_algorithms
+from slater.experiments.cells import finished_rows, prepare, run_cells, write_settings
+from slater.experiments.engines import Engine, Row
+from slater.experiments.sources import find_sources
+from slater.experiments.tables import algorithm_of
+from slater.report.curves import write_csv
+
+__all__ = ["Folder", "Plan", "read_folders", "run_plan", "write_cells_csv"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run. tasks by name; limits by task, as texts; algorithms as `NAME[:PRESET]`.
+
+    seeds: all of them; steps: gradient iterations; episodes: of the measurement, per policy
+    curve_every, curve_episodes: iterations between rollouts while training, and their episodes
+    sets: settings as `[ALGORITHM:]NAME=VALUE`; data: folder of the datasets, or "sample"
+    skip_missing: leave out tasks without data instead of refusing; workers: processes, None for all cores
+    """
+
+    tasks: tuple[str, ...]
+    limits: Mapping[str, tuple[str, ...]]
+    algorithms: tuple[str, ...]
+    seeds: tuple[int, ...]
+    steps: int
+    episodes: int
+    curve_every: int
+    curve_episodes: int
+    data: str
+    sets: tuple[str, ...] = ()
+    deterministic: bool = False
+    skip_missing: bool = False
+    workers: int | None = None
+    engine: Engine = "fresh"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "episodes", "curve_every", "curve_episodes"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if not self.seeds:
+            raise InputError("the number of seeds is 0; it must be at least 1.")
+        if min(self.seeds) < 0:
+            raise InputError(f"the seed is {min(self.seeds)}; it must be at least 0.")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A finished (part of an) experiment: its name, rows of whole cells, and sentences on what is missing.
+
+    failed: cells that failed just now; the same command tries them again.
+    """
+
+    experiment: str
+    rows: list[Row]
+    left_out: list[str]
+    failed: int = 0
+
+
+def run_plan(experiment: str, plan: Plan, out: Path) -> Folder:
+    """Run what is not in `out` yet; return everything that `out` then holds, of earlier plans too."""
+    prepare(out)
+    specs, left_out = parse_algorithms(plan.algorithms, plan.sets, plan.steps)
+    sources, without_data = find_sources(plan.tasks, plan.data, skip_missing=plan.skip_missing)
+    left_out += without_data
+    for sentence in left_out:
+        Console(stderr=True).print(sentence, highlight=False)
+    common = {
+        "episodes": plan.episodes,
+        "deterministic": plan.deterministic,
+        "curve_every": plan.curve_every,
+        "curve_episodes": plan.curve_episodes,
+    }
+    cells = make_cells(sources, specs, plan.limits, plan.seeds, common)
+    # whole paths: a worker on a cluster may stand in another folder
+    at = tuple(replace(source, path=str(Path(source.path).resolve())) for source in sources)
+    work = CellWork(experiment, str(out.resolve()), plan.data, at)
+    rows = run_cells(work, cells, out, workers=plan.workers, engine=plan.engine, progress_of=work.progress)
+    for row in rows:
+        if "failed" in row:
+            left_out.append(
+                f"{row['task']}, {algorithm_of(row)}, limit {'/'.join(row['limits'])}, seed {row['seed']} "
+                f"failed: {row['failed']}"
+            )
+            Console(stderr=True).print(left_out[-1], highlight=False)
+    write_settings(
+        out,
+        experiment,
+        {
+            "tasks": [source.task for source in sources],
+            "limits": {source.task: list(plan.limits[source.task]) for source in sources},
+            "algorithms": {spec.text: dict(spec.settings) for spec in specs},
+            "seeds": list(plan.seeds),
+            "steps": plan.steps,
+            **common,
+            "data": {source.task: vars(source) for source in sources},
+            "left_out": left_out,
+        },
+    )
+    failed = sum("failed" in row for row in rows)
+    return Folder(experiment, finished_rows(out), left_out, failed)
+
+
+def read_folders(folders: Sequence[Path]) -> Folder:
+    """The cells of several folders of one experiment, together."""
+    found = [_read(folder) for folder in folders]
+    names = list(dict.fromkeys(folder.experiment for folder in found))
+    if len(names) != 1:
+        raise InputError(f"the folders hold different experiments ({', '.join(names)}); give those of one.")
+    rows = {json.dumps(row, sort_keys=True): row for folder in found for row in folder.rows}
+    if not rows:
+        raise InputError(f"{folders[0]} holds no finished cell yet.")
+    left_out = list(dict.fromkeys(text for folder in found for text in folder.left_out))
+    return Folder(names[0], list(rows.values()), left_out)
+
+
+def _read(folder: Path) -> Folder:
+    try:
+        record: dict[str, Any] = json.loads((folder / "settings.json").read_text())
+        return Folder(record["experiment"], finished_rows(folder), record["settings"].get("left_out", []))
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{folder} is not a folder of slater reproduce ({error}).") from error
+
+
+def write_cells_csv(path: Path, flat: Sequence[Row]) -> None:
+    """One line per cell and limit, without curves; settings and versions as JSON."""
+    lines = []
+    for row in flat:
+        line = {name: value for name, value in row.items() if name != "curve"}
+        line["settings"], line["versions"] = json.dumps(row["settings"]), json.dumps(row["versions"])
+        lines.append(line)
+    write_csv(path, lines)

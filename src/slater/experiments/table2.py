@@ -1,0 +1,203 @@
+"""Table 2 of the paper: Bullet Safety Gym, tasks x algorithms x limits 10/20/40 x seeds.
+
+The paper's protocol: 100,000 iterations, a policy kept every 2,500, each kept policy run for 20 episodes and
+the results averaged (what a mixture is worth), the mean over limits and three seeds, cost divided by its
+limit, reward normalised by DSRL's constants (`slater.envs.scores`). An algorithm whose mixture has other
+weights is averaged with those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slater.experiments.engines import Row
+from slater.experiments.published import STATUS, published, published_for
+from slater.experiments.sources import SAMPLE
+from slater.experiments.suite import Folder, write_cells_csv
+from slater.experiments.tables import curve_means, facts, labelled, markdown_table, means
+from slater.report.benchmarks import draw_curves, draw_plane
+from slater.report.curves import write_csv
+from slater.report.html import Section, Table, write_report
+
+__all__ = ["ALGORITHMS", "BUDGETS", "LIMITS", "Budget", "write"]
+
+LIMITS = ("10", "20", "40")
+ALGORITHMS = ("pdca", "pdca:paper", "bc", "bc-safe", "coptidice", "cpq", "cdt", "bcq-lag", "bear-lag")
+
+#: what the published figures are, said wherever they stand
+CAVEAT = (
+    "Published figures are of other people's code on DSRL's data, means over the limits named; rows of ours "
+    "whose data are not DSRL's are normalised by the same constants but come from other data, so they are "
+    "not comparable with them cell by cell."
+)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A size of the experiment: tasks, limits per episode, seeds, iterations, episodes, data folder."""
+
+    tasks: tuple[str, ...]
+    limits: tuple[str, ...]
+    seeds: int
+    steps: int
+    episodes: int
+    data: str
+
+
+#: quick: the machinery on the sample data, no statement about quality. small: an evening on two cores.
+#: paper: the paper's own numbers, on its tasks and CarRun.
+BUDGETS: Mapping[str, Budget] = {
+    "quick": Budget(("BallCircle",), ("20",), 1, 5_500, 5, SAMPLE),
+    "small": Budget(("BallRun", "BallCircle", "CarRun", "CarCircle"), LIMITS, 1, 30_000, 20, "data"),
+    "paper": Budget(
+        ("AntCircle", "AntRun", "BallCircle", "BallRun", "CarCircle", "CarRun"),
+        LIMITS,
+        3,
+        100_000,
+        20,
+        "data",
+    ),
+}
+
+
+def write(out: Path, folder: Folder, *, html: bool = True) -> list[Row]:
+    """All outputs for the cells of `folder`, into `out`; returns the means by task and algorithm.
+
+    table2.csv (cells), table2-means.csv, table2.md, table2.png/.svg (the plane), curves-limit*.png/.svg,
+    report.html (unless not `html`).
+    """
+    flat = labelled(folder.rows)
+    average = means(flat, "place", "source", "label")
+    single = means(flat, "place", "source", "label", "limit")
+    stated = facts(flat, folder.left_out)
+    write_cells_csv(out / "table2.csv", flat)
+    write_csv(out / "table2-means.csv", average)
+    title = "Bullet Safety Gym: reward and cost, mean over limits and seeds"
+    draw_plane(out / "table2", average, title=title)
+    curves = curve_means(flat, per_step=False)
+    for limit in dict.fromkeys(row["limit"] for row in curves):
+        draw_curves(
+            out / f"curves-limit{limit}", [row for row in curves if row["limit"] == limit],
+            title=f"Limit {limit} per episode, rollouts while training", cost="per episode",
+        )  # fmt: skip
+    tables = [_paper_layout(average), _ranking(average), _beside_published(average), _by_limit(single)]
+    (out / "table2.md").write_text(_markdown(tables, stated))
+    if html:
+        from slater.report.interactive import curves_figure, plane_figure
+
+        sections = [
+            Section("What was run", items=stated),
+            Section(
+                "Reward against cost",
+                ["Each point is a trained policy; left of the line it keeps its limit."],
+                figure=plane_figure(flat), picture=out / "table2.png", tables=tables[:2],
+            ),
+            *(
+                [
+                    Section(
+                        "While training", figure=curves_figure(curves, cost="per episode"),
+                        picture=next(iter(sorted(out.glob("curves-limit*.png")))),
+                    )
+                ]
+                if curves
+                else []
+            ),
+            Section("Limit by limit", tables=tables[3:]),
+            Section("Beside published figures", [CAVEAT], tables=[tables[2], _published(average)]),
+            Section("Every cell again", code=[row["command"] for row in folder.rows]),
+        ]  # fmt: skip
+        write_report(out / "report.html", "Table 2: Bullet Safety Gym", sections)
+    return average
+
+
+def _cost(value: float) -> str:
+    """A normalised cost; marked where it exceeds its limit."""
+    return f"**{value:.2f}**" if value > 1.0 else f"{value:.2f}"
+
+
+def _paper_layout(average: Sequence[Row]) -> Table:
+    """Tasks down, algorithms across, R and C each, as in the paper."""
+    labels = list(dict.fromkeys(row["label"] for row in average))
+    rows = []
+    for place, source in dict.fromkeys((row["place"], row["source"]) for row in average):
+        cells = [place, source]
+        for label in labels:
+            found = [row for row in average if (row["place"], row["label"]) == (place, label)]
+            cells += (
+                [f"{found[0]['normalised_reward_mean']:.2f}", _cost(found[0]["normalised_cost_mean"])]
+                if found
+                else ["", ""]
+            )
+        rows.append(cells)
+    header = ["Task", "data", *(f"{label} {letter}" for label in labels for letter in ("R", "C"))]
+    caption = "R: normalised reward, C: cost / limit, means over limits and seeds; bold: above the limit."
+    return Table(header, rows, caption)
+
+
+def _ranking(average: Sequence[Row]) -> Table:
+    rows = []
+    for place in dict.fromkeys(row["place"] for row in average):
+        here = [row for row in average if row["place"] == place]
+        safe = [row for row in here if row["normalised_cost_mean"] <= 1.0]
+        safe.sort(key=lambda row: -row["normalised_reward_mean"])
+        names = ", ".join(f"{row['label']} {row['normalised_reward_mean']:.2f}" for row in safe)
+        rows.append([place, names or "none", f"{len(safe)} of {len(here)}"])
+    return Table(["Task", "safe on average, by reward", "safe"], rows)
+
+
+def _beside_published(average: Sequence[Row]) -> Table:
+    rows = []
+    for row in average:
+        task = row["place"].partition(" [")[0]
+        other = published_for(row["algorithm"], task)
+        theirs = (
+            ["", "", ""]
+            if other is None
+            else [f"{other.reward:.2f}", _cost(other.cost), f"{STATUS[other.status]}; limits {other.limits}"]
+        )
+        rows.append(
+            [
+                row["place"], row["source"], row["label"],
+                f"{row['normalised_reward_mean']:.3f} ± {row['normalised_reward_se']:.3f}",
+                _cost(row["normalised_cost_mean"]) + f" ± {row['normalised_cost_se']:.2f}",
+                f"{row['repeats']} (limits {row['limits']}, {row['seeds']} seeds)", *theirs,
+            ]
+        )  # fmt: skip
+    header = ["Task", "data", "algorithm", "R", "C", "runs", "published R", "published C", "from"]
+    return Table(header, rows, "± is the standard error over runs (limits and seeds together).")
+
+
+def _by_limit(single: Sequence[Row]) -> Table:
+    rows = [
+        [
+            row["place"], row["source"], row["label"], row["limit"], str(row["seeds"]),
+            f"{row['normalised_reward_mean']:.3f} ± {row['normalised_reward_se']:.3f}",
+            _cost(row["normalised_cost_mean"]) + f" ± {row['normalised_cost_se']:.2f}",
+            f"{row['return_mean']:.1f}", f"{row['cost_mean']:.2f}",
+        ]
+        for row in single
+    ]  # fmt: skip
+    header = ["Task", "data", "algorithm", "limit", "seeds", "R", "C", "return", "cost per episode"]
+    return Table(header, rows, "± is the standard error over seeds (0 with one seed).")
+
+
+def _published(average: Sequence[Row]) -> Table:
+    tasks = list(dict.fromkeys(row["place"].partition(" [")[0] for row in average))
+    rows = [
+        [one.task, one.algorithm, one.limits, f"{one.reward:.2f}", _cost(one.cost), STATUS[one.status]]
+        for one in published()
+        if one.task in tasks
+    ]
+    return Table(["Task", "algorithm", "limits", "R", "C", "from"], sorted(rows), "All published figures.")
+
+
+def _markdown(tables: Sequence[Table], stated: Sequence[str]) -> str:
+    """The Markdown file: what was run, then the tables."""
+    parts = ["\n".join(f"- {text}" for text in stated)]
+    for table in tables:
+        if "published R" in table.header:
+            parts.append(CAVEAT)
+        parts += [table.caption] * bool(table.caption) + [markdown_table(table.header, table.rows)]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,156 @@
+"""From finished cells to tables: labels, means, and Markdown that states what it was made from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from slater.experiments.benchmark import results
+from slater.experiments.engines import Row
+from slater.experiments.sources import KINDS
+from slater.report.curves import summarise
+
+__all__ = ["NAMES", "algorithm_of", "curve_means", "facts", "labelled", "markdown_table", "means"]
+
+#: algorithm -> its name in tables and figures
+NAMES: Mapping[str, str] = {
+    "pdca": "PDCA", "bc": "BC", "bc-safe": "BC-Safe", "coptidice": "COptiDICE", "cpq": "CPQ", "cdt": "CDT",
+    "bcq-lag": "BCQ-Lag", "bear-lag": "BEAR-Lag", "mbcl": "MBCL",
+}  # fmt: skip
+
+
+def algorithm_of(row: Row) -> str:
+    """As on the command line: `pdca` or `pdca:paper`."""
+    return row["algorithm"] + (f":{row['preset']}" if row["preset"] else "")
+
+
+def labelled(rows: Sequence[Row]) -> list[Row]:
+    """One flat row per cell and limit, with `label` of its algorithm and settings and `place` of its data.
+
+    The same algorithm with other settings gets another label, and the same task with other data another
+    place, so that nothing different is ever averaged.
+    """
+    flat = results(rows)
+    tasks: dict[str, list[str]] = {}
+    variants: dict[str, list[dict[str, str]]] = {}
+    for row in flat:
+        _add(tasks.setdefault(row["task"], []), row["data"])
+        _add(variants.setdefault(algorithm_of(row), []), _distinguishing(row))
+    for row in flat:
+        several = tasks[row["task"]]
+        row["place"] = row["task"] if len(several) == 1 else f"{row['task']} [{row['data'][:8]}]"
+        row["label"] = _label(row, variants[algorithm_of(row)])
+    return flat
+
+
+def _distinguishing(row: Row) -> dict[str, str]:
+    how = {"episodes": str(row["episodes"]), "deterministic": str(row["deterministic"])}
+    return {**row["settings"], **how, "slater": row["versions"]["slater"]}
+
+
+def _label(row: Row, variants: Sequence[dict[str, str]]) -> str:
+    algorithm: str = row["algorithm"]
+    name = NAMES.get(algorithm, algorithm)
+    notes: list[str] = [row["preset"]] if row["preset"] else []
+    own = _distinguishing(row)
+    differing = (
+        key
+        for key in dict.fromkeys(key for variant in variants for key in variant)
+        if len({variant.get(key) for variant in variants}) > 1
+    )
+    notes += [f"{key}={own.get(key, 'default')}" for key in differing]
+    return f"{name} ({', '.join(notes)})" if notes else name
+
+
+def _add(seen: list[Any], value: Any) -> None:
+    if value not in seen:
+        seen.append(value)
+
+
+def curve_means(flat: Sequence[Row], *, per_step: bool) -> list[Row]:
+    """Rollouts while training, averaged over seeds: a row per place, label, limit and iteration.
+
+    `return` per episode; `cost` and `bound`, the limit, per episode or per step.
+    """
+    points = [
+        {
+            "place": row["place"],
+            "label": row["label"],
+            "algorithm": row["algorithm"],
+            "limit": row["limit"],
+            "bound": row["limit_per_episode"] / (row["horizon"] if per_step else 1),
+            "step": step,
+            "return": reward,
+            "cost": cost / (row["horizon"] if per_step else 1),
+        }
+        for row in flat
+        for step, reward, cost in row["curve"]
+    ]
+    by = ("place", "label", "algorithm", "limit", "bound", "step")
+    return summarise(points, by=by, values=("return", "cost"))
+
+
+def means(flat: Sequence[Row], *by: str) -> list[Row]:
+    """Means and standard errors over the cells that agree in `by`, with the limits and seeds they cover."""
+    values = ("return", "cost", "normalised_cost", "cost_per_step")
+    for row in flat:
+        row["cost_per_step"] = row["cost"] / row["horizon"]
+    scored = all(row["normalised_reward"] is not None for row in flat)
+    summary = summarise(flat, by=by, values=(("normalised_reward", *values) if scored else values))
+    for line in summary:
+        members = [row for row in flat if all(row[name] == line[name] for name in by)]
+        line["algorithm"] = algorithm_of(members[0])
+        line["limits"] = "/".join(dict.fromkeys(row["limit"] for row in members))
+        line["seeds"] = len({row["seed"] for row in members})
+    return summary
+
+
+def facts(flat: Sequence[Row], left_out: Sequence[str]) -> list[str]:
+    """What every table states: steps, seeds, tasks, data, versions, machine, dates; one sentence each."""
+    sentences = []
+    for label in dict.fromkeys(row["label"] for row in flat):
+        mine = [row for row in flat if row["label"] == label]
+        settings = {k: v for k, v in mine[0]["settings"].items() if k != "steps"}
+        text = f"{label}: {int(mine[0]['settings']['steps']):,} steps, seeds {_seeds(mine)}"
+        if settings:
+            text += ", settings " + ", ".join(f"{name}={value}" for name, value in settings.items())
+        states = sorted({str(row["versions"].get("code")) for row in mine})
+        if len(states) > 1:
+            text += f"; its cells were made by {len(states)} states of the code ({', '.join(states)})"
+        sentences.append(text + ".")
+    for place in dict.fromkeys(row["place"] for row in flat):
+        row = next(row for row in flat if row["place"] == place)
+        sentences.append(f"Data of {place}: {KINDS[row['source']]}, SHA-256 {row['data']}.")
+    how = {
+        f"{row['episodes']} episodes per policy, {'deterministic' if row['deterministic'] else 'stochastic'}"
+        for row in flat
+    }
+    sentences.append(f"Measured in the simulator: {'; '.join(sorted(how))} actions.")
+    versions = sorted({json.dumps(row["versions"]) for row in flat})
+    for text in versions:
+        words = ", ".join(f"{name} {version}" for name, version in json.loads(text).items())
+        sentences.append(f"Versions: {words}.")
+    machines = ", ".join(sorted({row["machine"] for row in flat}))
+    dates = _range(row["date"] for row in flat)
+    hours = sum({(row["run"], row["seconds"]): row["seconds"] for row in flat}.values()) / 3600
+    sentences.append(f"Machine: {machines}; {dates}; {hours:.1f} hours of single-threaded processes.")
+    return [*sentences, *left_out]
+
+
+def _range(values: Iterable[str]) -> str:
+    """`first to last`, or the one value."""
+    ordered = sorted(set(values))
+    return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
+
+
+def _seeds(rows: Sequence[Row]) -> str:
+    seeds = sorted({row["seed"] for row in rows})
+    together = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
+    return f"{seeds[0]}-{seeds[-1]}" if together else ", ".join(map(str, seeds))
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

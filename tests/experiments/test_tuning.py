@@ -1,0 +1,146 @@
+"""`slater tune`: held-out data in the training's units, honest choices, real small searches."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slater import cli
+from slater.data import Dataset, save
+from slater.deep import algorithms, find, make_config, train
+from slater.deep.tuning import SPACES, Judge, _held_out_data, best, candidates, parse_search, split_episodes
+from slater.errors import InputError
+
+from ..deep.problems import pointmass
+
+SMALL = {
+    "batch_size": "32", "hidden": "16", "gamma": "0.9", "warm_steps": "10", "joint_steps": "5",
+    "ope_steps": "5", "select_steps": "20",
+}  # fmt: skip
+
+
+@pytest.fixture
+def data() -> Dataset:
+    return pointmass(costs=2)
+
+
+def test_held_out_rows_are_in_the_units_of_training(data: Dataset) -> None:
+    kept, held = split_episodes(data, 0.25, 3)
+    assert len(kept.episodes) + len(held.episodes) == len(data.episodes)
+    assert kept.horizon == held.horizon == data.horizon
+    algorithm = find("pdca")(make_config(find("pdca"), {}))
+    problem, rows = _held_out_data(algorithm, ["c0=5", "c1=5"], kept, held)
+    expected = (held.observations - problem.obs_mean) / problem.obs_std
+    np.testing.assert_allclose(rows.obs, expected, atol=1e-4)
+    np.testing.assert_allclose(rows.actions, held.actions, atol=1e-5)
+    np.testing.assert_allclose(rows.utilities[:, 0], held.rewards * problem.scale[0], atol=1e-5)
+    np.testing.assert_allclose(rows.utilities[:, 1:], held.costs * problem.scale[1:], atol=1e-5)
+
+
+def test_the_choice_is_safe_first() -> None:
+    rows = [
+        {"reward": 9.0, "excess": 0.01}, {"reward": 3.0, "excess": -0.5}, {"reward": 5.0, "excess": 0.0},
+    ]  # fmt: skip
+    assert best(rows) == 2
+    assert best([{"reward": 9.0, "excess": 0.3}, {"reward": 1.0, "excess": 0.2}]) == 1
+
+
+def test_candidates_are_the_grid_or_a_seeded_part_of_it() -> None:
+    space = parse_search("pdca", ["B=1,2,5", "C=5,10"])
+    grid = candidates("pdca", None, {}, space, None, 0)
+    assert len(grid) == 6
+    part = candidates("pdca", None, {}, space, 3, 1)
+    assert part == candidates("pdca", None, {}, space, 3, 1)
+    assert len(part) == 3
+    assert all(point in grid for point in part)
+    for name in SPACES:
+        if name in algorithms():
+            assert len(candidates(name, None, {}, parse_search(name, []), None, 0)) > 1
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        (["B"], "is not NAME=V1,V2"),
+        (["B=1", "B=2"], "twice"),
+        (["stepz=1,2"], "did you mean 'steps'"),
+        (["B=-1"], "B must be positive"),
+    ],
+)
+def test_bad_spaces_are_refused_before_training(search: list[str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        candidates("pdca", None, {}, parse_search("pdca", search), None, 0)
+
+
+def test_estimates_of_a_cloned_policy_are_near_what_the_data_did(tmp_path: Path) -> None:
+    data = pointmass(episodes=200)
+    kept, held = split_episodes(data, 0.3, 0)
+    settings = {**SMALL, "steps": 400, "warm_steps": 400, "hidden": "32", "batch_size": "128"}
+    train("pdca", kept, ["5"], tmp_path / "run", **settings)
+    estimate = Judge(steps=1500, copies=2, members=2)(tmp_path / "run", kept, held)
+    # behaviour is random and stationary after a few steps: its rate beyond the first steps is the value
+    costs = held.costs.reshape(-1, 25)
+    value = float((costs.mean(axis=0) * 0.9 ** np.arange(25)).sum() + 0.9**25 / 0.1 * costs[:, 10:].mean())
+    assert estimate["costs"]["c0"] == pytest.approx(value, rel=0.3)
+    # 5 per episode of 25 steps is .2 per step, 2 discounted at .9
+    assert estimate["tau"]["c0"] == pytest.approx(2.0)
+    assert estimate["excess"] == pytest.approx(estimate["costs"]["c0"] / 2.0 - 1, rel=1e-4)
+
+
+def test_tune_searches_resumes_and_gives_a_command_that_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(pointmass(), "data.npz")
+    words = [
+        "tune", "pdca", "data.npz", "--limit", "6", "--search", "B=1,5", "--preset", "paper",
+        "--steps", "40", "--set", "batch_size=32", "--set", "hidden=16", "--set", "gamma=0.9",
+        "--set", "keep_every=10", "--estimate-steps", "50", "--estimate-members", "2", "--out", "tuned",
+    ]  # fmt: skip
+    assert cli.main([*words, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["candidates"]) == 2
+    assert [line["chosen"] for line in answer["candidates"]].count("*") == 1
+    assert answer["estimate"]["members"] == 2
+    before = Path("tuned/cells.jsonl").read_bytes()
+    assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    assert Path("tuned/cells.jsonl").read_bytes() == before
+    best_settings = json.loads(Path("tuned/best.json").read_text())
+    assert best_settings["command"] in shown
+    for name in ("tune.csv", "tune.md"):
+        assert "B" in Path("tuned", name).read_text()
+    assert cli.main(shlex.split(best_settings["command"])[1:]) == 0
+    record = json.loads(Path("runs/tuned/run.json").read_text())
+    assert record["config"]["B"] == float(best_settings["settings"]["B"])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["pdca", "nowhere.npz", "--limit", "5"], "nowhere.npz"),
+        (["pdca", "data.npz"], "limit"),
+        (["wild", "data.npz", "--limit", "5"], "wild"),
+        (["pdca", "data.npz", "--limit", "c0=5", "--limit", "c1=5", "--held-out", "1.5"], "held-out share"),
+        (
+            ["pdca", "data.npz", "--limit", "5", "--set", "B=2", "--search", "B=1,2"],
+            "both fixed and searched",
+        ),
+        (["pdca", "data.npz", "--limit", "5", "--samples", "0"], "samples is 0"),
+        (["pdca", "data.npz", "--limit", "5", "--estimate-steps", "0"], "at least 1"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    words: list[str], expected: str, data: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    save(data, "data.npz")
+    assert cli.main(["tune", *words]) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
