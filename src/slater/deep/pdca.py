@@ -15,13 +15,13 @@ keeps the game and changes its parts where trials showed that they fail on netwo
 
     E_D        squared double-Q residual with target networks (critic = "squared") instead of the hinge
     rounds     Algorithm 1's order: joint iterations of critics and policy, then OPE of that policy, then one
-               small step of lambda; in closed loop a late estimator is the whole error
-    OPE        fitted Q evaluation from scratch in every round, its level solved for: a network carried from
-               round to round stayed at the cost of reckless policies long after they were gone
+               step of lambda; in closed loop a late or biased estimator is the whole error
+    OPE        rollouts in a model that is fitted to the data first (`slater.deep.model`): whole episodes, in
+               the unit of the limit; for one-hot observations, FQE from scratch in every round
     start      a cloned policy, and critics regressed on the data's returns
     pi-player  for discrete actions the natural gradient: logits follow the advantage and cannot die
-    output     the mixture that a linear program finds among the kept policies, with a careful FQE from
-               scratch of every policy that gets weight (`slater.deep.selection`)
+    output     the mixture that a linear program finds among the kept policies, by a careful estimate of each
+               (`slater.deep.selection`); swinging iterates are good columns
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     Config: ClassVar[type[Config]] = PDCAConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": PAPER,
+        "fqe": {"estimator": "fqe", "joint_steps": 1_000, "steps": 37_000},
         "paper-rwrl": {**PAPER, "steps": 30_000, "batch_size": 1024, "eta_fast": 3e-4},
     }
 
@@ -102,12 +103,13 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     # -- the schedule -------------------------------------------------------------------------------------
 
     def settled(self, dataset: Dataset | StoredDataset) -> PDCAConfig:
-        """The estimator auto becomes fqe where observations are one-hot, else model."""
-        if self.config.estimator != "auto":
-            return self.config
-        seen = dataset.initial_observations
-        one_hot = bool(np.all((seen == 0) | (seen == 1)) and np.all(seen.sum(axis=1) == 1))
-        return replace(self.config, estimator="fqe" if one_hot else "model")
+        """The estimator auto becomes fqe where observations are one-hot, else model; parts fit into steps."""
+        config = self.config
+        if config.estimator == "auto":
+            seen = dataset.initial_observations
+            one_hot = bool(np.all((seen == 0) | (seen == 1)) and np.all(seen.sum(axis=1) == 1))
+            config = replace(config, estimator="fqe" if one_hot else "model")
+        return config.shortened()
 
     def phase(self, step: int) -> tuple[str, int]:
         """warm, fit (of the model), then rounds of joint and ope; without rounds, joint to the end."""

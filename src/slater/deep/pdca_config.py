@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from slater.deep.algorithm import Config
@@ -24,7 +24,8 @@ class PDCAConfig(Config):
     """Settings of PDCA. "paper" marks what the preset `paper` changes, and to what."""
 
     steps: int = 32_030
-    """gradient iterations in all; the default: warm start, model, 30 rounds (paper: 100,000)"""
+    """gradient iterations in all; the default: warm start, model, 30 rounds (paper: 100,000). A run too short
+    for four rounds shrinks warm start, model and rounds in proportion, until four fit"""
     batch_size: int = 256
     """transitions per iteration (paper: 512)"""
     hidden: tuple[int, ...] = (128, 128)
@@ -113,3 +114,20 @@ class PDCAConfig(Config):
     def round_length(self) -> int:
         """Iterations of a round; 1 where everything moves in every iteration."""
         return self.joint_steps + self.ope_length if self.ope_length else 1
+
+    def shortened(self) -> PDCAConfig:
+        """These settings, with parts small enough for four rounds within `steps`; themselves if they fit."""
+        needed = self.start + 4 * self.round_length
+        if self.ope_length == 0 or needed <= self.steps:
+            return self
+        if self.steps < 10:
+            raise InputError(f"pdca needs at least 10 steps for its parts, not {self.steps}.")
+        share = self.steps / (needed + 5)  # 5 for rounding up
+
+        def short(steps: int) -> int:
+            return max(int(steps * share), 1)
+
+        return replace(
+            self, warm_steps=short(self.warm_steps), model_steps=short(self.model_steps),
+            joint_steps=short(self.joint_steps), ope_steps=short(self.ope_steps),
+        )  # fmt: skip

@@ -33,7 +33,8 @@ from ..problems import QUICK, pointmass, pointmass_values
 
 #: settings that make a run short, per algorithm (name, preset)
 QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
-    ("pdca", None): {"warm_steps": 10, "joint_steps": 5, "ope_steps": 5, "select_steps": 20},
+    ("pdca", None): {"warm_steps": 10, "model_steps": 10, "joint_steps": 5},
+    ("pdca", "fqe"): {"warm_steps": 10, "joint_steps": 5, "ope_steps": 5, "select_steps": 20},
     ("pdca", "paper"): {},
     ("bc", None): {},
     ("bc", "released"): {},
