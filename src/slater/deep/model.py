@@ -39,7 +39,8 @@ class DynamicsModel(eqx.Module):
 
     Statistics of the data, learned on the way: `change_square` (obs_dim,), the mean square of s' - s, whose
     root is the unit of predicted changes; `low`, `high` (obs_dim,), the range of observations, and
-    `utility_low`, `utility_high` (1+I,): beyond them no network knows anything.
+    `utility_low`, `utility_high` (1+I,): beyond them no network knows anything; `ends`, whether any episode
+    was ended by the task (0 or 1): else small probabilities of an end would add up.
     """
 
     networks: MLP
@@ -48,6 +49,7 @@ class DynamicsModel(eqx.Module):
     high: Array
     utility_low: Array
     utility_high: Array
+    ends: Array
 
     @property
     def unit(self) -> Array:
@@ -63,7 +65,7 @@ class DynamicsModel(eqx.Module):
         room = 0.1 * (self.high - self.low)
         s_next = jnp.clip(s + change, self.low - room, self.high + room)
         utilities = jnp.clip(out[:, dim:-1], self.utility_low, self.utility_high)
-        return s_next, utilities, jax.nn.sigmoid(out[:, -1])
+        return s_next, utilities, self.ends * jax.nn.sigmoid(out[:, -1])
 
 
 class ModelFit(eqx.Module):
@@ -88,7 +90,7 @@ def make_model(
     far = jnp.inf
     model = DynamicsModel(
         networks, jnp.zeros(obs), jnp.full(obs, far), jnp.full(obs, -far), jnp.full(utilities, far),
-        jnp.full(utilities, -far),
+        jnp.full(utilities, -far), jnp.zeros(()),
     )  # fmt: skip
     return ModelFit(model, _adam(learning_rate, steps).init(networks), jnp.zeros((), jnp.int32))
 
@@ -98,7 +100,7 @@ def fit_step(
 ) -> tuple[ModelFit, Array]:
     """One iteration of regression for all networks on one minibatch; and the mean loss."""
     model, count = fit.model, fit.count + 1
-    change = batch.s_next - batch.s
+    change, ended = batch.s_next - batch.s, 1.0 - batch.discount / gamma
     square = model.change_square + (jnp.mean(change**2, axis=0) - model.change_square) / count
     model = DynamicsModel(
         model.networks, square,
@@ -106,8 +108,9 @@ def fit_step(
         jnp.maximum(model.high, jnp.maximum(batch.s, batch.s_next).max(axis=0)),
         jnp.minimum(model.utility_low, batch.u.min(axis=0)),
         jnp.maximum(model.utility_high, batch.u.max(axis=0)),
+        jnp.maximum(model.ends, jnp.max(ended)),
     )  # fmt: skip
-    dim, ended = batch.s.shape[-1], 1.0 - batch.discount / gamma
+    dim = batch.s.shape[-1]
     goal = jnp.clip(change / model.unit, -LARGEST_CHANGE, LARGEST_CHANGE)
 
     def loss(network: MLP) -> Array:
@@ -137,7 +140,8 @@ def model_values(
 
     In J-units of the scaled utilities, to compare with `problem.tau`. Where `counts_episodes`, that is the
     mean per step over T steps times 1/(1-gamma), so that J <= tau says exactly that the undiscounted cost of
-    an episode is within its limit; else it is the discounted sum, cut where 1% of its weight is left.
+    an episode is within its limit; else it is the discounted sum, cut where 1% of its weight is left and
+    scaled up by that weight.
     """
     gamma = problem.gamma
     whole, horizon = counts_episodes(problem), problem.units.horizon
@@ -159,7 +163,7 @@ def model_values(
 
         start = (first, jnp.ones(first.shape[0]), jnp.zeros(1 + problem.costs))
         (_, _, total), _ = jax.lax.scan(step, start, jnp.arange(length))
-        return total / (length * (1.0 - gamma)) if whole else total
+        return total / (length * (1.0 - gamma) if whole else 1.0 - gamma**length)
 
     keys = jax.random.split(key, jax.tree.leaves(model.networks)[0].shape[0])
     values: Array = jax.vmap(one)(model.networks, keys)

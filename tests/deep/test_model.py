@@ -1,0 +1,95 @@
+"""OPE by a learned model, against simulation of the same policy."""
+
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+
+from slater.data import Dataset, Metadata
+from slater.deep.model import DynamicsModel, counts_episodes, fit_step, make_model, model_values
+from slater.deep.networks import make_policy
+from slater.deep.problem import draw, prepare
+from slater.limits import resolve_limits
+
+from .problems import pointmass, pointmass_values
+
+GAMMA, STEPS = 0.9, 1500
+
+
+def fitted(data, limit, copies=2):
+    problem, device = prepare(data, resolve_limits([limit], data.cost_names), GAMMA)
+    fit = make_model(problem, (64, 64), copies, 1e-3, STEPS, jax.random.key(0))
+
+    @jax.jit
+    def run(fit):
+        def step(i, fit):
+            batch = draw(device, problem, jax.random.fold_in(jax.random.key(1), i), 128)
+            return fit_step(fit, batch, GAMMA, 1e-3, STEPS)[0]
+
+        return jax.lax.fori_loop(0, STEPS, step, fit)
+
+    return problem, device, run(fit).model
+
+
+@cache
+def pointmass_model() -> tuple:
+    return fitted(pointmass(episodes=200), "5")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_episodes_in_the_model_cost_what_they_cost_in_the_world(seed):
+    """In the unit of the limit: J <= tau says that the undiscounted episode is within it."""
+    problem, device, model = pointmass_model()
+    assert counts_episodes(problem)
+    # a policy that stays where the data are: small means, wide noise
+    wild = make_policy(problem, (8,), jax.random.key(seed), (0.0, 0.5))
+    policy = jax.tree.map(lambda leaf: 0.4 * leaf, wild)
+    values = model_values(problem, model, policy, device.initial[:200], jax.random.key(3))
+    assert values.shape == (2, 2)
+    returns, cost = pointmass_values(policy.export(problem), 300, seed=7)
+    said_return, said_cost = problem.unscaled(np.asarray(values).mean(axis=0)) * 25 * (1 - GAMMA)
+    np.testing.assert_allclose(said_return, returns, atol=0.15 * (1 + abs(returns)))
+    np.testing.assert_allclose(said_cost, cost, atol=1.5)
+    np.testing.assert_allclose(problem.tau / problem.scale[1:] * 25 * (1 - GAMMA), 5.0, rtol=1e-5)
+
+
+def test_a_discounted_limit_is_compared_with_a_discounted_sum():
+    """One state, cost 1 in every step: 1/(1-gamma), up to the hundredth that is cut."""
+    n = 400
+    data = Dataset.from_arrays(
+        observations=np.random.default_rng(0).normal(size=(n, 2)), actions=np.zeros((n, 1)),
+        rewards=np.full(n, 2.0), costs=np.ones((n, 1)), terminals=np.zeros(n, bool),
+        timeouts=np.arange(n) % 20 == 19, metadata=Metadata(horizon=20),
+    )  # fmt: skip
+    problem, device, model = fitted(data, "5/discounted", copies=1)
+    assert not counts_episodes(problem)
+    policy = make_policy(problem, (8,), jax.random.key(0))
+    values = model_values(problem, model, policy, device.initial, jax.random.key(3))
+    np.testing.assert_allclose(problem.unscaled(np.asarray(values))[0], [20.0, 10.0], rtol=0.02)
+
+
+def test_an_end_ends_the_costs():
+    """Every step ends its episode: one step's cost, whatever the horizon."""
+    n = 300
+    data = Dataset.from_arrays(
+        observations=np.random.default_rng(0).normal(size=(n, 2)), actions=np.zeros((n, 1)),
+        rewards=np.ones(n), costs=np.ones((n, 1)), terminals=np.ones(n, bool), timeouts=np.zeros(n, bool),
+        metadata=Metadata(horizon=50),
+    )  # fmt: skip
+    problem, device, model = fitted(data, "5", copies=1)
+    policy = make_policy(problem, (8,), jax.random.key(0))
+    values = model_values(problem, model, policy, device.initial, jax.random.key(3))
+    np.testing.assert_allclose(np.asarray(values)[0, 1] * 50 * (1 - GAMMA), 1.0, rtol=0.05)
+
+
+def test_states_stay_within_what_the_data_have_shown():
+    _, device, model = pointmass_model()
+    assert isinstance(model, DynamicsModel)
+    one = jax.tree.map(lambda leaf: leaf[0], model.networks)
+    far = device.obs[:50] * 1e6
+    s_next, utilities, end = model.step(one, far, device.actions[:50])
+    room = 0.1 * (model.high - model.low)
+    assert bool(((s_next >= model.low - room - 1e-5) & (s_next <= model.high + room + 1e-5)).all())
+    assert bool(((utilities >= model.utility_low) & (utilities <= model.utility_high)).all())
+    assert bool(((end >= 0) & (end <= 1)).all())
