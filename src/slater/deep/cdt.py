@@ -326,10 +326,11 @@ class CDT(Algorithm[CDTConfig, CDTState]):
     def init(self, problem: Problem, key: Array) -> CDTState:
         """All weights at random, as small as in GPT."""
         config, width = self.config, self.config.hidden[0]
+        assert problem.units.horizon is not None  # a dataset always has one
         key_trunk, key_action, key_cost = jax.random.split(key, 3)
         trunk = Transformer(
             costs=problem.costs, obs_dim=problem.obs_dim, action_dim=problem.action_dim,
-            times=problem.units._known_horizon(), width=width, blocks=len(config.hidden), heads=config.heads,
+            times=problem.units.horizon, width=width, blocks=len(config.hidden), heads=config.heads,
             rate=config.dropout, key=key_trunk,
         )  # fmt: skip
         outputs = problem.action_dim * (1 if problem.discrete else 2)
