@@ -81,7 +81,7 @@ def torch_eager(data: Dataset, batch: int, steps: int) -> Callable[[], float]:
     import torch
     from torch import nn
 
-    class Block(nn.Module):
+    class Block(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
@@ -101,7 +101,7 @@ def torch_eager(data: Dataset, batch: int, steps: int) -> Callable[[], float]:
             x = x + self.drop(mixed)
             return x + self.mlp(self.norm2(x))
 
-    class Model(nn.Module):
+    class Model(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.embed = nn.ModuleList([nn.Linear(n, WIDTH) for n in (1, 1, OBS, ACT)])

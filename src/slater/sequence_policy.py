@@ -33,7 +33,7 @@ class Targets:
     quantile: of the returns of episodes within the limits, the one to ask for
     table: (return, limit) pairs set by hand, instead of the above; one cost only
     centre, spread: (1+I,) a token is (togo - centre) / spread
-    least: (1+I,) what is to go never falls below this while acting; None: it may
+    least, most: (1+I,) what is to go is kept within these while acting; None: it is not
     """
 
     episodes: F32
@@ -42,6 +42,7 @@ class Targets:
     centre: F32
     spread: F32
     least: F32 | None
+    most: F32 | None
 
     def target_return(self, limits: F32) -> float:
         """The return to ask for under `limits` (I,) per episode.
@@ -110,8 +111,9 @@ class SequencePolicy:
 
     def step_tokens(self, togo: F64, observations: NDArray[Any], time: int) -> list[F32]:
         """R, C and s tokens of one step; togo (batch, 1+I), observations (batch, obs_dim), both raw."""
-        least = self.targets.least
-        left = togo if least is None else np.maximum(togo, least)
+        left = togo
+        if self.targets.least is not None and self.targets.most is not None:
+            left = np.clip(togo, self.targets.least, self.targets.most)
         scaled = ((left - self.targets.centre) / self.targets.spread).astype(np.float32)
         obs = ((observations - self.obs_mean) / self.obs_std).astype(np.float32)
         return [
@@ -193,7 +195,8 @@ class SequencePolicy:
         named |= {"obs_mean": self.obs_mean, "obs_std": self.obs_std, "limits": self.limits}
         named |= {"episodes": self.targets.episodes}
         named |= {"centre": self.targets.centre, "spread": self.targets.spread}
-        optional = {"low": self.low, "high": self.high, "least": self.targets.least}
+        optional = {"low": self.low, "high": self.high}
+        optional |= {"least": self.targets.least, "most": self.targets.most}
         return named | {name: array for name, array in optional.items() if array is not None}
 
     def description(self) -> dict[str, Any]:
@@ -214,7 +217,7 @@ class SequencePolicy:
         targets = Targets(
             tensors["episodes"], float(description["quantile"]),
             table and tuple((float(a), float(b)) for a, b in table),
-            tensors["centre"], tensors["spread"], tensors.get("least"),
+            tensors["centre"], tensors["spread"], tensors.get("least"), tensors.get("most"),
         )  # fmt: skip
         low, high = (float(x) for x in description["log_std_range"])
         policy = cls(

@@ -72,7 +72,8 @@ def test_the_numpy_actor_with_its_cache_is_the_jax_network(discrete, tmp_path):
     targets = policy.targets
     for t in range(11):
         obs = dataset.observations[t]
-        history["togo"].append((np.maximum(togo, targets.least) - targets.centre) / targets.spread)
+        kept = np.clip(togo, targets.least, targets.most)
+        history["togo"].append((kept - targets.centre) / targets.spread)
         history["obs"].append((obs - problem.obs_mean) / problem.obs_std)
         history["time"].append(t)
         action = actor.act(obs)

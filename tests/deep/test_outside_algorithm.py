@@ -72,10 +72,8 @@ def test_train_resume_and_evaluate_find_the_package(installed, tmp_path):
     assert json.loads(done.stdout)["limits"][0]["limit"] == 5.0
 
 
-def test_without_the_package_the_name_is_unknown(tmp_path):
-    done = slater(
-        dict(os.environ), "train", "penalised-clone", "x", "--limit", "5", "--out", tmp_path / "run"
-    )
+def test_without_the_package_the_name_is_unknown():
+    done = slater(dict(os.environ), "train", "penalised-clone", "--settings")
     assert done.returncode == 2
     assert "there is no algorithm 'penalised-clone'" in done.stderr
 

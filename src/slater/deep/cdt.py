@@ -102,7 +102,7 @@ class CDTConfig(Config):
     target_quantile: float = 0.9
     """which quantile of the returns of episodes within the limits is asked for"""
     clip_targets: bool = True
-    """keep what is to go at or above its least value in the data while acting (released: no)"""
+    """keep what is to go within what the model was trained on while acting (released: no)"""
     jump: int | None = None
     """steps dropped from a full context while acting, None: half of it; 1 reuses no keys (released: 1)"""
 
@@ -283,12 +283,15 @@ class CDT(Algorithm[CDTConfig, CDTState]):
         if config.inputs == "released":
             centre, spread = np.append(0.0, np.full(problem.costs, 50.0)), np.ones(1 + problem.costs)
             spread[0], spread[1:] = 10.0, -1.0
+        starts = togo[table.starts[kept]]  # what is to go is largest at a start, relabelled ones included
+        largest = np.maximum(togo[inside].max(axis=0), (starts[views] + shift).max(axis=0))
         self.targets = Targets(
             episodes=np.concatenate([returns[:, None], costs], axis=1).astype(np.float32),
             quantile=config.target_quantile,
             table=_released_targets(dataset) if config.targets == "released" else None,
             centre=centre.astype(np.float32), spread=spread.astype(np.float32),
             least=togo[inside].min(axis=0).astype(np.float32) if config.clip_targets else None,
+            most=largest.astype(np.float32) if config.clip_targets else None,
         )  # fmt: skip
         actions = dataset.actions
         if problem.action_low is not None and problem.action_high is not None:
@@ -326,10 +329,11 @@ class CDT(Algorithm[CDTConfig, CDTState]):
     def init(self, problem: Problem, key: Array) -> CDTState:
         """All weights at random, as small as in GPT."""
         config, width = self.config, self.config.hidden[0]
+        assert problem.units.horizon is not None  # a dataset always has one
         key_trunk, key_action, key_cost = jax.random.split(key, 3)
         trunk = Transformer(
             costs=problem.costs, obs_dim=problem.obs_dim, action_dim=problem.action_dim,
-            times=problem.units._known_horizon(), width=width, blocks=len(config.hidden), heads=config.heads,
+            times=problem.units.horizon, width=width, blocks=len(config.hidden), heads=config.heads,
             rate=config.dropout, key=key_trunk,
         )  # fmt: skip
         outputs = problem.action_dim * (1 if problem.discrete else 2)
