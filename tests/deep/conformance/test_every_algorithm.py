@@ -21,7 +21,6 @@ import slater.deep as deep
 from slater import policy as policies
 from slater.deep import checkpoint
 from slater.deep.metrics import read_metrics
-from slater.deep.networks import Categorical
 from slater.deep.problem import prepare
 from slater.errors import InputError
 from slater.limits import resolve_limits
@@ -180,7 +179,7 @@ def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
         state, _ = checkpoint.restore(run / "checkpoint.safetensors", like)
         pi, loaded = algorithm.policy(state), policies.load(run / "policy.safetensors")
         obs = data.observations[:8]
-        draws = 1 if isinstance(pi, Categorical) else 4000
+        draws = 1 if problem.discrete else 4000
         keys = jax.random.split(jax.random.key(0), draws)
         inside = np.asarray(jax.vmap(pi.choice, (None, 0))((obs - problem.obs_mean) / problem.obs_std, keys))
         rng = np.random.default_rng(0)
