@@ -32,7 +32,10 @@ from numpy.typing import NDArray
 
 from slater.envs import Rollout, Workers, make, rollout
 
-ENVIRONMENTS = ("bullet/BallCircle", "bullet/CarCircle", "bullet/AntRun", "rwrl/cartpole", "rwrl/walker")
+ENVIRONMENTS = (
+    "bullet/BallCircle", "bullet/CarCircle", "bullet/AntRun",
+    "rwrl/cartpole", "rwrl/walker", "rwrl/quadruped",
+)  # fmt: skip
 TICKS = os.sysconf("SC_CLK_TCK")
 CORES = os.cpu_count() or 1
 
@@ -119,11 +122,12 @@ def measure(policy: Network, env_id: str, episodes: int, workers: Workers) -> Ru
 def main(
     rounds: Annotated[int, tyro.conf.arg(help="runs of each kind")] = 3,
     seconds: Annotated[float, tyro.conf.arg(help="length of a run with one worker, in seconds")] = 4.0,
+    only: Annotated[tuple[str, ...], tyro.conf.arg(help="environments to measure (default: all)")] = (),
 ) -> None:
-    """Measure steps per second with one and two workers."""
+    """Measure steps per second with one and two workers; `expected` is what two free cores would give."""
     rows = []
-    print("environment           1 worker  2 workers  ratio  others  ready  per CPU s")
-    for env_id in ENVIRONMENTS:
+    print("environment           1 worker  2 workers  ratio  others  ready  per CPU s  expected")
+    for env_id in only or ENVIRONMENTS:
         env = make(env_id)
         policy = Network.random(
             *(int(s.shape[0]) for s in (env.observation_space, env.action_space) if s.shape)
@@ -141,13 +145,15 @@ def main(
         others = max(one.others_share, two.others_share)
         print(
             f"{env_id:<20}{one.steps_per_second:>10.0f}{two.steps_per_second:>11.0f}{ratio:>7.2f}"
-            f"{others:>8.0%}{two.ready_share:>7.0%}{per_cpu:>11.2f}",
+            f"{others:>8.0%}{two.ready_share:>7.0%}{per_cpu:>11.2f}{2 * two.ready_share * per_cpu:>10.2f}",
             flush=True,
         )
         rows.append(
             {"env": env_id, "episodes": episodes, "ratio": ratio, "per_cpu_ratio": per_cpu}
             | {f"{name}_worker": vars(run) for name, run in (("one", one), ("two", two))}
         )
+    if only:
+        return  # a part is to look at, not to keep
     out = Path(__file__).parent / "results" / "rollout.json"
     out.parent.mkdir(exist_ok=True)
     record = {

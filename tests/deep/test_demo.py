@@ -25,13 +25,7 @@ def test_the_demo_ends_with_a_table_and_a_figure_and_says_where(tmp_path, capsys
     command = ["demo", "--steps", "60", "--episodes", "2", "--out", str(out)]
     assert cli.main(command) == 0
     shown = capsys.readouterr().out
-    for words in (
-        "per episode",
-        "discounted",
-        "mixture",
-        "best safe episode in the data",
-        str(out / "demo.png"),
-    ):
+    for words in ("per episode", "discounted", "mixture", "best safe episode in data", str(out / "demo.png")):
         assert words in shown
     assert (out / "demo.png").stat().st_size > 10_000
     # a second call finds the finished run: nothing is trained again

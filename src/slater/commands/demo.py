@@ -135,7 +135,8 @@ def _report(console: Console, data: Dataset, result: dict[str, Any], options: De
         with console.status(f"{options.episodes} episodes of the {name}"):
             found[name] = rollout(policy, ENV, options.episodes, seed=0, discount=gamma)
 
-    table = Table(title="What came out, per episode unless said otherwise")
+    # narrow enough for a terminal of 80 columns: no lines between the columns
+    table = Table(title="What came out, per episode unless said otherwise", box=None)
     for name in ("", "return", "cost", "limit", "J cost", "estimate"):
         table.add_column(name, justify="left" if name in ("", "limit") else "right", no_wrap=True)
     last = [row for row in read_metrics(options.out / "metrics.jsonl") if "ope/cost" in row][-1]
@@ -158,11 +159,11 @@ def _report(console: Console, data: Dataset, result: dict[str, Any], options: De
         index = int(np.where(safe, episodes.returns, -np.inf).argmax())
         best = float(episodes.returns[index])
         table.add_row(
-            "best safe episode in the data", f"{best:.0f}", f"{costs[index]:.1f}",
+            "best safe episode in data", f"{best:.0f}", f"{costs[index]:.1f}",
             _verdict(costs[index], limit["episode"]), "", "",
         )  # fmt: skip
     table.add_row(
-        "mean episode in the data", f"{episodes.returns.mean():.0f}", f"{costs.mean():.1f}",
+        "mean episode in data", f"{episodes.returns.mean():.0f}", f"{costs.mean():.1f}",
         _verdict(float(costs.mean()), limit["episode"]), "", "",
     )  # fmt: skip
     units = ", ".join(

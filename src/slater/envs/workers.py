@@ -165,21 +165,25 @@ class Workers:
     def episodes(self, indices: Sequence[int]) -> Iterator[Episode]:
         """Run these episodes of the prepared job; they come in the order in which they end."""
         waiting = list(reversed(indices))
+        owed = dict.fromkeys(self._processes, 0)
+
+        def give(channel: Connection) -> None:
+            # One episode ahead, so that a worker does not wait for this process, which may be slow to be
+            # scheduled; not near the end, where it might wait for one worker while another is idle.
+            while waiting and (owed[channel] == 0 or (owed[channel] == 1 and len(waiting) > len(owed))):
+                channel.send(waiting.pop())
+                owed[channel] += 1
+
         try:
-            busy = []
-            for channel in self._processes:
-                if waiting:
-                    channel.send(waiting.pop())
-                    busy.append(channel)
-            while busy:
+            for channel in owed:
+                give(channel)
+            while busy := [channel for channel, count in owed.items() if count]:
                 ready = wait(busy)
                 for channel in [channel for channel in busy if channel in ready]:
                     episode = self._receive(channel)
                     assert episode is not None
-                    if waiting:
-                        channel.send(waiting.pop())
-                    else:
-                        busy.remove(channel)
+                    owed[channel] -= 1
+                    give(channel)
                     yield episode
         except BaseException:
             self.close()
