@@ -44,8 +44,8 @@ class Options:
     limit: Repeated = ()
     """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
     search: Repeated = ()
-    """NAME=V1,V2,...: values of a setting to try, repeated for a grid; a default space for pdca, coptidice,
-    cpq and mbcl"""
+    """NAME=V1,V2,...: values of a setting to try, repeated for a grid; pdca and most of the
+    rivals have a default space"""
     samples: int | None = None
     """try so many points of the grid, drawn at random; all of them unless given"""
     set: Repeated = ()

@@ -40,6 +40,8 @@ SPACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "pdca": {"B": ("2", "5", "10"), "C": ("5", "10")},
     "coptidice": {"alpha": ("0.001", "0.01", "0.1", "1")},
     "cpq": {"ood_margin": ("1", "1.5", "3")},
+    "bcq-lag": {"phi": ("0.02", "0.05", "0.1")},
+    "bear-lag": {"epsilon": ("0.1", "0.3")},
     "mbcl": {"B": ("2", "5", "10")},
 }
 
@@ -202,8 +204,8 @@ def _weighted_members(
     )
     if not isinstance(like, PolicyNetwork):
         raise InputError(
-            f"the policy of {algorithm.name} has memory, so fitted Q evaluation cannot judge it; "
-            "choose its settings in the environment."
+            f"fitted Q evaluation cannot judge the policy of {algorithm.name}, which is more than a "
+            "distribution of actions given a state; choose its settings in the environment."
         )
     return [
         (
