@@ -52,3 +52,12 @@ def test_ray_gives_the_rows_of_local_processes(tmp_path: Path, monkeypatch: pyte
     assert os.getpid() not in {row["process"] for row in rows}
     # finished cells are not run again, whatever ran them
     assert run_cells(square, cells, tmp_path / "ray", workers=1, engine="fresh") == rows
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'slater-rl[ray]'")
+def test_a_cluster_that_does_not_answer_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "no-scheme://nowhere")
+    with pytest.raises(InputError, match="Ray cannot use no-scheme://nowhere"):
+        run_cells(square, [{"x": 1}], tmp_path, engine="ray")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,20 @@ import pytest
 from slater import cli
 from slater.data import Dataset, save
 from slater.deep import algorithms, find, make_config, train
-from slater.deep.tuning import SPACES, Judge, _held_out_data, best, candidates, parse_search, split_episodes
+from slater.deep.tuning import (
+    SPACES,
+    Judge,
+    _held_out_data,
+    best,
+    candidates,
+    parse_search,
+    refuse_unjudged,
+    split_episodes,
+)
 from slater.errors import InputError
 
 from ..deep.problems import pointmass
+from ..deep.toy import Toy
 
 SMALL = {
     "batch_size": "32", "hidden": "16", "gamma": "0.9", "warm_steps": "10", "joint_steps": "5",
@@ -39,6 +50,26 @@ def test_held_out_rows_are_in_the_units_of_training(data: Dataset) -> None:
     np.testing.assert_allclose(rows.actions, held.actions, atol=1e-5)
     np.testing.assert_allclose(rows.utilities[:, 0], held.rewards * problem.scale[0], atol=1e-5)
     np.testing.assert_allclose(rows.utilities[:, 1:], held.costs * problem.scale[1:], atol=1e-5)
+
+
+class Remembering(Toy):
+    """An algorithm whose policy is no plain network."""
+
+    name = "remembering"
+
+    def policy(self, state: Any) -> Any:
+        return {"memory": state.pi}
+
+
+def test_a_policy_that_cannot_be_judged_is_refused_before_training(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slater.deep import algorithm
+
+    monkeypatch.setitem(algorithm._REGISTRY, "remembering", Remembering)
+    with pytest.raises(InputError, match="cannot judge the policy of remembering"):
+        refuse_unjudged("remembering", {"hidden": "16"}, None, data)
+    refuse_unjudged("pdca", {"hidden": "16"}, None, data)
 
 
 def test_the_choice_is_safe_first() -> None:

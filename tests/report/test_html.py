@@ -82,7 +82,7 @@ def test_report_opens_without_error_or_network_and_its_figures_answer(browser: A
     assert errors == []
     assert requests == []
     plots = browser.find_elements("css selector", ".js-plotly-plot .main-svg")
-    assert len(browser.find_elements("css selector", ".js-plotly-plot")) == 2
+    assert len(browser.find_elements("css selector", ".js-plotly-plot")) == 3
     assert plots
     assert all(plot.size["height"] > 0 for plot in plots[:1])
     assert set(visible(browser, 0)) == {"PDCA", "PDCA (paper)", "COptiDICE"}

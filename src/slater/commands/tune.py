@@ -44,8 +44,8 @@ class Options:
     limit: Repeated = ()
     """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
     search: Repeated = ()
-    """NAME=V1,V2,...: values of a setting to try, repeated for a grid; a default space for pdca, coptidice,
-    cpq and mbcl"""
+    """NAME=V1,V2,...: values of a setting to try, repeated for a grid; pdca and most of the
+    rivals have a default space"""
     samples: int | None = None
     """try so many points of the grid, drawn at random; all of them unless given"""
     set: Repeated = ()
@@ -84,7 +84,14 @@ def run(args: list[str]) -> int:
     from slater.data import load
     from slater.data.download import locate
     from slater.deep import find, make_config
-    from slater.deep.tuning import Judge, best, candidates, parse_search, split_episodes
+    from slater.deep.tuning import (
+        Judge,
+        best,
+        candidates,
+        parse_search,
+        refuse_unjudged,
+        split_episodes,
+    )
     from slater.experiments.cells import run_cells
     from slater.experiments.tuning import CandidateWork
     from slater.limits import resolve_limits
@@ -98,6 +105,7 @@ def run(args: list[str]) -> int:
     judge = Judge(options.estimate_steps, options.estimate_copies, options.estimate_members)
     dataset = load(locate(options.data))
     split_episodes(dataset, options.held_out, options.seed)
+    refuse_unjudged(options.algorithm, {**fixed, **points[0]}, options.preset, dataset)
     limits = [str(limit) for limit in resolve_limits(_flat(options.limit), dataset.cost_names)]
     out = options.out or Path("runs") / f"tune-{options.algorithm}"
     cells = [

@@ -31,7 +31,16 @@ from slater.deep.problem import Data, Problem, prepare
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
-__all__ = ["SPACES", "Judge", "best", "candidates", "parse_search", "split_episodes"]
+__all__ = [
+    "SPACES",
+    "Judge",
+    "best",
+    "candidates",
+    "judged_policy",
+    "parse_search",
+    "refuse_unjudged",
+    "split_episodes",
+]
 
 F64 = NDArray[np.float64]
 
@@ -40,6 +49,7 @@ SPACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "pdca": {"B": ("2", "5", "10"), "C": ("5", "10")},
     "coptidice": {"alpha": ("0.001", "0.01", "0.1", "1")},
     "cpq": {"ood_margin": ("1", "1.5", "3")},
+    "bear-lag": {"epsilon": ("0.1", "0.3")},
     "mbcl": {"B": ("2", "5", "10")},
 }
 
@@ -144,6 +154,36 @@ class Judge:
         }
 
 
+def judged_policy(algorithm: Algorithm[Any, Any], problem: Problem) -> PolicyNetwork:
+    """The algorithm's policy as shapes without values; refused if fitted Q evaluation cannot judge it."""
+    key = jax.random.key(0)
+    shapes = eqx.filter_eval_shape(lambda key: algorithm.policy(algorithm.init(problem, key)), key)
+    if not isinstance(shapes, PolicyNetwork):
+        raise InputError(
+            f"fitted Q evaluation cannot judge the policy of {algorithm.name}, which is more than a "
+            "distribution of actions given a state; choose its settings in the environment."
+        )
+    return shapes
+
+
+def refuse_unjudged(name: str, settings: Mapping[str, Any], preset: str | None, dataset: Dataset) -> None:
+    """Refuse, before any training, data or an algorithm that a search cannot be done with."""
+    algorithm = find(name)(make_config(find(name), settings, preset))
+    algorithm.check(dataset)
+    limits = [f"{cost}=1/discounted" for cost in dataset.cost_names]  # shapes do not depend on them
+    judged_policy(algorithm, _prepared(algorithm, limits, dataset)[0])
+
+
+def _prepared(
+    algorithm: Algorithm[Any, Any], limits: Sequence[str], dataset: Dataset
+) -> tuple[Problem, Data]:
+    config = algorithm.config
+    return prepare(
+        dataset, resolve_limits(limits, dataset.cost_names), config.gamma,
+        normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
+    )  # fmt: skip
+
+
 def best(estimates: Sequence[Mapping[str, Any]]) -> int:
     """The index of the choice: best reward among those without excess, else the least excess."""
     safe = [k for k, row in enumerate(estimates) if row["excess"] <= 0]
@@ -156,15 +196,8 @@ def _held_out_data(
     algorithm: Algorithm[Any, Any], limits: Sequence[str], kept: Dataset, held: Dataset
 ) -> tuple[Problem, Data]:
     """The problem as it was trained on, and the held-out rows in its units."""
-    config = algorithm.config
-
-    def prepared(dataset: Dataset) -> tuple[Problem, Data]:
-        return prepare(
-            dataset, resolve_limits(limits, dataset.cost_names), config.gamma,
-            normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
-        )  # fmt: skip
-
-    problem, (other, data) = prepared(kept)[0], prepared(held)
+    problem = _prepared(algorithm, limits, kept)[0]
+    other, data = _prepared(algorithm, limits, held)
     factor = (problem.scale / other.scale).astype(np.float32)
 
     def observations(values: jax.Array) -> jax.Array:
@@ -197,14 +230,7 @@ def _weighted_members(
         places = np.unique(np.linspace(0, len(chosen) - 1, most).round().astype(int))
         chosen = [chosen[place] for place in places]
     total = sum(member["weight"] for member in chosen)
-    like = eqx.filter_eval_shape(
-        lambda key: algorithm.policy(algorithm.init(problem, key)), jax.random.key(0)
-    )
-    if not isinstance(like, PolicyNetwork):
-        raise InputError(
-            f"the policy of {algorithm.name} has memory, so fitted Q evaluation cannot judge it; "
-            "choose its settings in the environment."
-        )
+    like = judged_policy(algorithm, problem)
     return [
         (
             member["step"],

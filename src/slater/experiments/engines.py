@@ -150,7 +150,14 @@ def _ray(work: Work, cells: Sequence[Cell], workers: int) -> Ended:
     if not cells:
         return
     local: Mapping[str, Any] = {"include_dashboard": False, "num_cpus": workers}
-    ray.init(log_to_driver=False, **({} if os.environ.get("RAY_ADDRESS") else local))
+    # a busy machine needs longer than Ray's own 30 seconds to start a cluster
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
+    try:
+        ray.init(log_to_driver=False, **({} if os.environ.get("RAY_ADDRESS") else local))
+    except Exception as error:  # Ray raises plain exceptions here
+        where = os.environ.get("RAY_ADDRESS") or "a cluster on this machine"
+        words = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"Ray cannot use {where} ({words}); give --engine local to do without.") from error
 
     def call(cell: Cell) -> Row:
         return work(cell)

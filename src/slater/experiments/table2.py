@@ -32,6 +32,11 @@ CAVEAT = (
     "whose data are not DSRL's are normalised by the same constants but come from other data, so they are "
     "not comparable with them cell by cell."
 )
+ESTIMATES = (
+    "The discounted cost of each mixture, estimated from the data at the end of training, against what the "
+    "simulator gave. An estimate is of a process that goes on; an episode ends, so that a right estimate "
+    "lies a little above the line."
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,9 @@ def write(out: Path, folder: Folder, *, html: bool = True) -> list[Row]:
     tables = [_paper_layout(average), _ranking(average), _beside_published(average), _by_limit(single)]
     (out / "table2.md").write_text(_markdown(tables, stated))
     if html:
-        from slater.report.interactive import curves_figure, plane_figure
+        from slater.report.interactive import curves_figure, estimates_figure, plane_figure
+
+        estimated = [row for row in flat if row["estimated_cost"] is not None]
 
         sections = [
             Section("What was run", items=stated),
@@ -102,6 +109,11 @@ def write(out: Path, folder: Folder, *, html: bool = True) -> list[Row]:
                     )
                 ]
                 if curves
+                else []
+            ),
+            *(
+                [Section("Estimates against the simulator", [ESTIMATES], figure=estimates_figure(estimated))]
+                if estimated
                 else []
             ),
             Section("Limit by limit", tables=tables[3:]),
@@ -162,7 +174,7 @@ def _beside_published(average: Sequence[Row]) -> Table:
                 row["place"], row["source"], row["label"],
                 f"{row['normalised_reward_mean']:.3f} ± {row['normalised_reward_se']:.3f}",
                 _cost(row["normalised_cost_mean"]) + f" ± {row['normalised_cost_se']:.2f}",
-                f"{row['repeats']} (limits {row['limits']}, {row['seeds']} seeds)", *theirs,
+                f"{row['repeats']} (limits {row['limits']}; seeds: {row['seeds']})", *theirs,
             ]
         )  # fmt: skip
     header = ["Task", "data", "algorithm", "R", "C", "runs", "published R", "published C", "from"]

@@ -31,7 +31,7 @@ def labelled(rows: Sequence[Row]) -> list[Row]:
     The same algorithm with other settings gets another label, and the same task with other data another
     place, so that nothing different is ever averaged.
     """
-    flat = results(rows)
+    flat = sorted(results(rows), key=_order)
     tasks: dict[str, list[str]] = {}
     variants: dict[str, list[dict[str, str]]] = {}
     for row in flat:
@@ -42,6 +42,13 @@ def labelled(rows: Sequence[Row]) -> list[Row]:
         row["place"] = row["task"] if len(several) == 1 else f"{row['task']} [{row['data'][:8]}]"
         row["label"] = _label(row, variants[algorithm_of(row)])
     return flat
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    """Tasks by name, algorithms as in `NAMES` and presets after defaults, limits by size, seeds."""
+    names = list(NAMES)
+    place = names.index(row["algorithm"]) if row["algorithm"] in names else len(names)
+    return row["task"], place, row["algorithm"], row["preset"] or "", row["limit_per_episode"], row["seed"]
 
 
 def _distinguishing(row: Row) -> dict[str, str]:

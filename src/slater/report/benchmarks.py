@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ def looks(rows: Sequence[Row]) -> dict[str, Look]:
 def draw_plane(stem: Path, means: Sequence[Row], *, title: str) -> None:
     """One panel per place: normalised cost across, normalised reward up; left of 1 is safe."""
     places = list(dict.fromkeys(row["place"] for row in means))
-    columns = min(len(places), 3)
+    columns = min(math.ceil(math.sqrt(len(places))), 3)
     lines = -(-len(places) // columns)
     figure, axes = plt.subplots(
         lines, columns, figsize=(4.6 * columns, 3.8 * lines), squeeze=False, layout="constrained"

@@ -12,12 +12,13 @@ from slater.errors import InputError
 from slater.report.benchmarks import looks
 from slater.report.curves import LIMIT
 
-__all__ = ["curves_figure", "plane_figure", "plotly"]
+__all__ = ["curves_figure", "estimates_figure", "plane_figure", "plotly"]
 
 Row = Mapping[str, Any]
 DASHES = ("solid", "dot", "dash", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x")
 ALL = "all limits"
+ALL_TASKS = "all tasks"
 
 
 def plotly() -> Any:
@@ -56,7 +57,10 @@ def plane_figure(flat: Sequence[Row]) -> Any:
                     y=[row["normalised_reward"] for row in rows],
                     mode="markers", name=label, legendgroup=label, hoverinfo="text",
                     hovertext=[_hover(row) for row in rows],
-                    marker={"color": look.color, "symbol": symbol, "size": 11, "line": {"width": 2}},
+                    marker={
+                        "color": look.color, "symbol": symbol, "size": 11,
+                        "line": {"width": 2, "color": look.color},
+                    },
                 )  # fmt: skip
                 owners.append((f"{place}, {ALL}", f"{place}, limit {limit}", label))
     figure.add_vline(x=1.0, line={"color": LIMIT, "dash": "dash"}, annotation_text="limit")
@@ -107,6 +111,35 @@ def curves_figure(curves: Sequence[Row], *, cost: str) -> Any:
     return figure
 
 
+def estimates_figure(flat: Sequence[Row]) -> Any:
+    """Estimated against measured discounted cost, a point per cell; on the line they agree."""
+    figure = plotly().Figure()
+    chosen = looks(flat)
+    owners: list[tuple[str, str, str]] = []
+    for place in dict.fromkeys(row["place"] for row in flat):
+        for label, look in chosen.items():
+            rows = [row for row in flat if (row["place"], row["label"]) == (place, label)]
+            if rows:
+                figure.add_scatter(
+                    x=[row["discounted_cost"] for row in rows], y=[row["estimated_cost"] for row in rows],
+                    mode="markers", name=label, hoverinfo="text", hovertext=[_hover(row) for row in rows],
+                    marker={"color": look.color, "symbol": "circle-open" if look.variant else "circle",
+                            "size": 10, "line": {"width": 2, "color": look.color}},
+                )  # fmt: skip
+                owners.append((ALL_TASKS, place, label))
+    largest = max(max(row["discounted_cost"], row["estimated_cost"]) for row in flat)
+    figure.add_scatter(
+        x=[0, largest], y=[0, largest], mode="lines", name="agreement", hoverinfo="skip",
+        line={"color": LIMIT, "dash": "dash"},
+    )  # fmt: skip
+    owners.append((ALL_TASKS, "", "agreement"))
+    figure.update_layout(
+        xaxis_title="measured discounted cost", yaxis_title="estimated discounted cost", height=560
+    )
+    _add_menu(figure, owners, always=("agreement",))
+    return figure
+
+
 def _hover(row: Row) -> str:
     lines = [
         f"<b>{row['label']}</b>, {row['place']}, limit {row['limit']}, seed {row['seed']}",
@@ -120,12 +153,15 @@ def _hover(row: Row) -> str:
     return "<br>".join(lines)
 
 
-def _add_menu(figure: Any, owners: Sequence[tuple[str, str, str]]) -> None:
-    """A menu over the traces; owners: for each trace, the two choices that show it, and its legend entry."""
-    choices = list(dict.fromkeys(choice for owner in owners for choice in owner[:2]))
+def _add_menu(figure: Any, owners: Sequence[tuple[str, str, str]], always: tuple[str, ...] = ()) -> None:
+    """A menu over the traces; owners: for each trace, the two choices that show it, and its legend entry.
+
+    always: legend entries that every choice shows.
+    """
+    choices = list(dict.fromkeys(choice for owner in owners for choice in owner[:2] if choice))
     buttons: list[dict[str, Any]] = []
     for choice in choices:
-        visible = [choice in owner[:2] for owner in owners]
+        visible = [choice in owner[:2] or owner[2] in always for owner in owners]
         named: set[str] = set()
         legend = []
         for shown, (_, _, label) in zip(visible, owners, strict=True):
