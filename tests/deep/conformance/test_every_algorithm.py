@@ -71,6 +71,8 @@ IMITATES = {"bc-safe"}
 #: conditioned on the sums of an episode, which in a random world are luck as much as choice; its own test
 #: has a world without luck (test_cdt)
 CONDITIONED = {"cdt"}
+#: algorithms that estimate every limit in its own unit
+IN_ITS_UNIT = {("pdca", None)}
 #: SLATER_CONFORMANCE=FILE puts algorithms of other packages here instead of ours; FILE is JSON, as
 #: {"NAME": {"quick": {SETTINGS}, "learning": {SETTINGS}, "ignores_limit": false, "imitates": false}}
 if outside := os.environ.get("SLATER_CONFORMANCE"):
@@ -175,9 +177,13 @@ def test_another_seed_gives_other_bits(name, preset, tmp_path):
 
 @every
 def test_a_limit_means_the_same_in_every_unit(name, preset, tmp_path):
-    """5 per episode of 25 steps is 0.2 per step, and 2 discounted by 0.9: the same bits."""
+    """5 per episode of 25 steps is 0.2 per step, and 2 discounted by 0.9: the same bits.
+
+    Not the last for an algorithm that estimates whole episodes under a limit on them and discounted sums
+    under a limit on those, without converting: `test_model` has its units.
+    """
     run, data = base(name, preset)
-    for number, limit in enumerate(("0.2/step", "2/discounted")):
+    for number, limit in enumerate(("0.2/step", "2/discounted")[: 1 if (name, preset) in IN_ITS_UNIT else 2]):
         quick(name, preset, tmp_path / str(number), data, limit)
         assert weights(tmp_path / str(number)) == weights(run), limit
 
