@@ -100,11 +100,14 @@ def test_the_upper_bound_is_above_the_plain_cost():
     algorithm = COptiDICE(COptiDICEConfig(**{**QUICK, "epsilon": 0.1, "eta_scalars": 1e-2}))
     state = algorithm.init(problem, jax.random.key(0))
     step = jax.jit(lambda state, batch, key: algorithm.update(problem, state, batch, key, 0, "train"))
+    rows = []
     for k in range(300):
         key = jax.random.key(k)
         state, metrics = step(state, draw(on_device, problem, key, 64), key)
-    assert float(metrics["bound/c0"]) >= float(metrics["ope/c0"])
-    assert 0 < float(metrics["weights/effective_share"]) <= 1
+        rows.append([float(metrics[name]) for name in ("bound/c0", "ope/c0", "weights/effective_share")])
+    bound, plain, share = np.mean(rows[-100:], axis=0)
+    assert bound > plain
+    assert 0 < share <= 1
 
 
 # -- CPQ --------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ SETTINGS = {
     },
     "mbcl": {
         "steps": 10_500, "batch_size": 128, "hidden": (64,), "first_steps": 500, "fqi_steps": 200,
-        "fqe_steps": 300, "dual_rate": 0.5,
+        "fqe_steps": 300, "dual_start": 0.5,
     },
 }  # fmt: skip
 TABULAR = {"coptidice": COptiDICE(), "mbcl": MBCL(rounds=100)}
