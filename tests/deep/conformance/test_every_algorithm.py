@@ -22,7 +22,6 @@ import slater.deep as deep
 from slater import policy as policies
 from slater.deep import checkpoint
 from slater.deep.metrics import read_metrics
-from slater.deep.networks import PolicyNetwork
 from slater.deep.problem import prepare
 from slater.errors import InputError
 from slater.limits import resolve_limits
@@ -215,7 +214,7 @@ def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
         again = policies.load(tmp_path / "again.safetensors")
         one, two = (p.act(obs, rng=np.random.default_rng(3)) for p in (loaded, again))
         np.testing.assert_array_equal(one, two)
-        if not isinstance(pi, PolicyNetwork):  # a policy of its own kind has a test of its own
+        if not hasattr(pi, "choice"):  # a policy of its own kind has a test of its own
             exported = pi.export(problem).act(obs, rng=np.random.default_rng(3))
             np.testing.assert_array_equal(exported, one)
             continue
