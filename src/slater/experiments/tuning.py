@@ -21,7 +21,7 @@ class CandidateWork:
     """The work of a candidate, as worker processes get it: the dataset's path and the output folder.
 
     A cell has algorithm, preset, settings, limits, seed, data (fingerprint), held_out, split_seed and
-    estimate (fields of `slater.deep.tuning.Judge`).
+    judge (fields of `slater.deep.tuning.Judge`).
     """
 
     path: str
