@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-SRC    := src tests benchmarks
+SRC    := src tests benchmarks examples
 
 .PHONY: demo test lint types bench docs clean install
 .DEFAULT_GOAL := demo
@@ -37,6 +37,8 @@ bench: $(STAMP)              ## speed, as ratios inside one run; written to benc
 	$(BIN)/python -m benchmarks.data_memory --gigabytes 3 --allowed-gigabytes 0.75
 	$(BIN)/python -m pip install --quiet 'torch>=2.6'
 	$(BIN)/python -m benchmarks.deep
+	$(BIN)/python -m benchmarks.rivals
+	$(BIN)/python -m benchmarks.cdt
 
 docs: $(STAMP)               ## figures and tables of docs/, from the commands they name
 	$(BIN)/slater reproduce figure1 --quick --out docs/figures/figure1-quick
