@@ -9,15 +9,14 @@ pytest.importorskip("pybullet")
 pytest.importorskip("bullet_safety_gym")
 
 SMALL = {
-    "hidden": (16,), "batch_size": 32, "warm_steps": 20, "joint_steps": 10, "ope_steps": 10,
-    "select_steps": 20, "select_limit": 2,
+    "hidden": (16,), "batch_size": 32, "warm_steps": 10, "model_steps": 10, "joint_steps": 9,
 }  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(demo, "SETTINGS", SMALL)
-    monkeypatch.setattr(demo, "ROUND", 20)
+    monkeypatch.setattr(demo, "EVERY", 20)
 
 
 def test_the_demo_ends_with_a_table_and_a_figure_and_says_where(tmp_path, capsys):

@@ -82,6 +82,8 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     #: kinds of actions it can choose
     actions: ClassVar[tuple[Literal["continuous", "discrete"], ...]] = ("continuous", "discrete")
+    #: whether one trained model takes any limits (`slater.policy.with_limits`)
+    serves_all_limits: ClassVar[bool] = False
     #: the largest number of costs it can limit; None: any
     most_costs: ClassVar[int | None] = None
     #: whether it can learn from one shard of the data after the other; by default, unless it overrides

@@ -223,6 +223,7 @@ class CDT(Algorithm[CDTConfig, CDTState]):
     """See the module's text."""
 
     name: ClassVar[str] = "cdt"
+    serves_all_limits: ClassVar[bool] = True
     Config: ClassVar[type[Config]] = CDTConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {

@@ -20,7 +20,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def parse_algorithms(
                 settings[setting] = value
                 used.add(index)
         make_config(kind, settings, preset or None)
-        serves_all = bool(getattr(kind, "serves_all_limits", False))
+        serves_all = kind.serves_all_limits
         specs.append(AlgorithmSpec(name, preset or None, settings, serves_all))
     if not specs:
         raise InputError(left_out[0] if left_out else "no algorithm is named; add --algorithms pdca.")
@@ -217,6 +217,7 @@ class CellWork:
         from slater.data import load
         from slater.deep.metrics import read_metrics
         from slater.policy import load as load_policy
+        from slater.policy import with_limits
 
         source = self._source(cell)
         dataset = load(source.path)
@@ -243,7 +244,7 @@ class CellWork:
         for text in cell["limits"]:
             limit = _per_episode(text, source.horizon)
             measured = measure(
-                _at_limit(policy, limit) if len(cell["limits"]) > 1 else policy,
+                with_limits(policy, [limit]) if len(cell["limits"]) > 1 else policy,
                 source.env, episodes=cell["episodes"], seed=EVALUATION_SEED + cell["seed"],
                 deterministic=cell["deterministic"], discount=gamma,
             )  # fmt: skip
@@ -342,13 +343,6 @@ def _scores(env: str, measured: Mapping[str, float], limit: float) -> dict[str, 
     if scores is not None:
         return {"normalised_reward": scores.reward, "normalised_cost": scores.cost}
     return {"normalised_reward": None, "normalised_cost": measured["cost"] / limit if limit > 0 else None}
-
-
-def _at_limit(policy: Any, limit: float) -> Any:
-    """The policy of an algorithm that serves all limits, aiming at this one (per episode)."""
-    if isinstance(policy, Mixture):
-        return replace(policy, members=tuple(_at_limit(member, limit) for member in policy.members))
-    return policy.with_limits([limit])
 
 
 def _per_episode(text: str, horizon: int) -> float:
