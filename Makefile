@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SRC    := src tests benchmarks examples
 
-.PHONY: demo test lint types bench docs clean install
+.PHONY: demo test lint types bench data docs clean install
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml
@@ -24,7 +24,7 @@ demo: $(STAMP)               ## PDCA on the embedded data under a limit, ending 
 test: $(STAMP)               ## linter, type checker and all tests
 	$(BIN)/ruff check $(SRC)
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 lint: $(STAMP)               ## linter, formatter and type checker
 	$(BIN)/ruff check $(SRC)
@@ -39,6 +39,9 @@ bench: $(STAMP)              ## speed, as ratios inside one run; written to benc
 	$(BIN)/python -m benchmarks.deep
 	$(BIN)/python -m benchmarks.rivals
 	$(BIN)/python -m benchmarks.cdt
+
+data: $(STAMP)               ## the datasets of the experiments, into data/; some hours on two busy cores
+	PATH="$(abspath $(BIN)):$$PATH" bash scripts/make_data.sh data
 
 docs: $(STAMP)               ## figures and tables of docs/, from the commands they name
 	$(BIN)/slater reproduce figure1 --quick --out docs/figures/figure1-quick

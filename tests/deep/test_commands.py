@@ -11,7 +11,7 @@ from .problems import pointmass
 
 SETS = [
     "steps=40", "batch_size=32", "hidden=16", "gamma=0.9", "keep_every=20", "warm_steps=10", "joint_steps=5",
-    "ope_steps=5", "select_steps=20",
+    "model_steps=5",
 ]  # fmt: skip
 QUICK = [part for text in SETS for part in ("--set", text)]
 

@@ -18,7 +18,7 @@ from slater.errors import InputError
 from .problems import QUICK, pointmass
 from .toy import Toy
 
-SETTINGS = {**QUICK, "warm_steps": 10, "joint_steps": 5, "ope_steps": 5, "select_steps": 40}
+SETTINGS = {**QUICK, "warm_steps": 10, "joint_steps": 5, "model_steps": 10}
 OPTIONS = {"log_every": 7, "checkpoint_every": 10}
 
 

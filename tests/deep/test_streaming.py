@@ -190,7 +190,7 @@ def test_the_command_streams_a_store_and_names_the_line_for_other_files(store, t
     save(store.load(), tmp_path / "data.hdf5")
     quick = ["--limit", "5", "--memory", str(memory(store)), "--steps", "30", "--set", "hidden=16"]
     quick += ["--set", "batch_size=32", "--set", "warm_steps=10", "--set", "gamma=0.9"]
-    quick += ["--set", "joint_steps=5", "--set", "ope_steps=5", "--set", "select_steps=20"]
+    quick += ["--set", "joint_steps=2", "--set", "model_steps=5"]
     out = str(tmp_path / "run")
     assert cli.main(["train", "pdca", str(tmp_path / "data.hdf5"), "--out", out, *quick]) == 2
     said = capsys.readouterr().err

@@ -19,9 +19,9 @@ import pytest
 
 from slater import cli
 from slater.data import Dataset, Metadata, samples, save
-from slater.experiments.benchmark import AlgorithmSpec, _at_limit, make_cells, measure, parse_algorithms
+from slater.experiments.benchmark import AlgorithmSpec, make_cells, measure, parse_algorithms
 from slater.experiments.sources import Source
-from slater.policy import GaussianPolicy, Mixture
+from slater.policy import GaussianPolicy, Mixture, with_limits
 
 needs_bullet = pytest.mark.skipif(
     find_spec("pybullet") is None or find_spec("bullet_safety_gym") is None, reason="needs Bullet Safety Gym"
@@ -30,8 +30,7 @@ needs_rwrl = pytest.mark.skipif(find_spec("dm_control") is None, reason="needs d
 
 TINY = ["--set", "hidden=16", "--set", "batch_size=32"]
 ROUNDS = [
-    "--set", "pdca:warm_steps=10", "--set", "pdca:joint_steps=10", "--set", "pdca:ope_steps=10",
-    "--set", "pdca:select_steps=20",
+    "--set", "pdca:warm_steps=10", "--set", "pdca:joint_steps=10", "--set", "pdca:model_steps=10",
 ]  # fmt: skip
 
 
@@ -241,5 +240,5 @@ def test_an_algorithm_that_serves_all_limits_is_trained_once_per_seed():
     assert [cell["limits"] for cell in cells if cell["algorithm"] == "pdca"] == [["10"], ["20"], ["40"]] * 2
     plain = constant(0.0)
     policy = Adjustable(**{name: getattr(plain, name) for name in GaussianPolicy.__dataclass_fields__})
-    mixture = _at_limit(Mixture.uniform([policy, policy]), 40.0)
+    mixture = with_limits(Mixture.uniform([policy, policy]), [40.0])
     assert [member.target for member in mixture.members] == [40.0, 40.0]

@@ -30,7 +30,7 @@ from ..deep.toy import Toy
 
 SMALL = {
     "batch_size": "32", "hidden": "16", "gamma": "0.9", "warm_steps": "10", "joint_steps": "5",
-    "ope_steps": "5", "select_steps": "20",
+    "model_steps": "10",
 }  # fmt: skip
 
 

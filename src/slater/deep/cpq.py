@@ -8,7 +8,9 @@ as a discounted sum, tau_i; an action is safe at s if every Qc^i(s,a) <= q_i.
             actions of pi that are unlike the data are pushed above the limit
     a_ood   of 10 actions of pi per state, the quarter of the batch with the largest KL(q(z|s,a) || N(0,1))
     alpha_i rises while E Qc^i(s,a_ood) < margin q_i: log alpha += eta_alpha alpha (margin q_i - E Qc^i)
-    pi      maximises E[1{a safe at s} Q(s,a)],  a ~ pi(s), the indicator a constant
+    pi      maximises E[1{a safe at s} Q(s,a) - 1{a unsafe at s} max_i (Qc^i(s,a) - q_i)],  a ~ pi(s), the
+            indicators constants; the second term is not in the paper (`escape`): without it a policy that
+            is unsafe everywhere has no gradient, and stays so
 
 Where rewards can be negative, what is unsafe is worth the least possible value instead of 0. An ensemble
 counts with its least reward and its largest cost. Reward and cost bootstrap through timeouts alike.
@@ -70,6 +72,8 @@ class CPQConfig(Config):
     """share of them that is, by the largest divergence"""
     ood_margin: float = 1.5
     """their cost is pushed above this many times the limit"""
+    escape: bool = True
+    """whether the policy lowers the cost where it is unsafe (released: no, it has no gradient there)"""
     penalty: Literal["gradient", "released"] = "gradient"
     """whether the penalty moves the cost critics (released: only alpha; see the module's text)"""
     masks: Literal["terminals", "released"] = "terminals"
@@ -111,8 +115,9 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
     actions: ClassVar[tuple[Literal["continuous", "discrete"], ...]] = ("continuous",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
-            "steps": 100_000, "cost_of_copies": "least", "vae_steps": 0, "penalty": "released",
-            "masks": "released", "reward_scale": 0.1, "normalise_observations": False,
+            "steps": 100_000, "escape": False, "cost_of_copies": "least", "vae_steps": 0,
+            "penalty": "released", "masks": "released", "reward_scale": 0.1,
+            "normalise_observations": False,
         },
     }  # fmt: skip
 
@@ -170,8 +175,12 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
 
         def loss_pi(pi: PolicyNetwork) -> tuple[Array, Array]:
             a = pi.choice(batch.s, key_pi)
-            safe = stop_gradient(self._safe(problem, state.critics, batch.s, a))
-            return -jnp.mean(safe * self._value(state.critics, 0, batch.s, a)), jnp.mean(safe)
+            excess = self._excess(problem, state.critics, batch.s, a)
+            safe = stop_gradient((excess <= 0).astype(jnp.float32))
+            gain = safe * self._value(state.critics, 0, batch.s, a)
+            if self.config.escape:
+                gain -= (1.0 - safe) * excess
+            return -jnp.mean(gain), jnp.mean(safe)
 
         (value, share), grads = jax.value_and_grad(loss_pi, has_aux=True)(state.pi)
         updates, opt_pi = self.adam_pi.update(grads, state.opt_pi)
@@ -219,14 +228,14 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
     def _goals(self, problem: Problem, state: CPQState, batch: Batch, key: Array) -> list[Array]:
         """What the reward and the cost critics are regressed on, each `(batch,)`."""
         a_next = state.pi.choice(batch.s_next, key)
-        safe = self._safe(problem, state.target, batch.s_next, a_next)
+        safe = self._excess(problem, state.target, batch.s_next, a_next) <= 0
         goals = []
         for u in range(1 + problem.costs):
             low, high = problem.value_low[u], problem.value_high[u]
             future = jnp.clip(self._value(state.target, u, batch.s_next, a_next), low, high)
             if u == 0:  # the least value is 0 unless rewards can be negative
                 worst = low if self.config.penalty == "gradient" else 0.0
-                future = jnp.where(safe > 0, future, worst)
+                future = jnp.where(safe, future, worst)
             goals.append(batch.u[:, u] + batch.discount[:, min(u, 1)] * future)
         return goals
 
@@ -247,10 +256,12 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
         largest = u > 0 and self.config.cost_of_copies == "largest"
         return jnp.max(values, axis=0) if largest else jnp.min(values, axis=0)
 
-    def _safe(self, problem: Problem, critics: tuple[Copies, ...], s: Array, a: Array) -> Array:
-        """1 where every cost critic is within its limit, else 0, shape `(batch,)`."""
+    def _excess(self, problem: Problem, critics: tuple[Copies, ...], s: Array, a: Array) -> Array:
+        """max_i Qc^i(s,a) - q_i, shape `(batch,)`: at most 0 where (s, a) is safe."""
         costs = jnp.stack([self._value(critics, 1 + i, s, a) for i in range(problem.costs)], axis=-1)
-        return jnp.all(costs <= self.limits(problem), axis=-1).astype(jnp.float32)
+        # no cost is larger than value_high: a limit above it calls nothing unsafe
+        costs = jnp.minimum(costs, jnp.asarray(problem.value_high[1:]))
+        return jnp.max(costs - self.limits(problem), axis=-1)
 
     def policy(self, state: CPQState) -> PolicyNetwork:
         """The policy now."""

@@ -81,8 +81,20 @@ if outside := os.environ.get("SLATER_CONFORMANCE"):
     IGNORES_LIMIT = {name for name, entry in entries.items() if entry.get("ignores_limit")}
     IMITATES = {name for name, entry in entries.items() if entry.get("imitates")}
 
-every = pytest.mark.parametrize(("name", "preset"), list(QUICK_OF))
-by_name = pytest.mark.parametrize("name", list(LEARNING_OF))
+
+#: one process per algorithm: its tests share a run, and what was compiled for it
+def _grouped(pairs: list[tuple[str, str | None]]) -> Any:
+    marked = [pytest.param(*pair, marks=pytest.mark.xdist_group(pair[0])) for pair in pairs]
+    return pytest.mark.parametrize(("name", "preset"), marked)
+
+
+FULL = os.environ.get("SLATER_FULL") == "1"
+every = _grouped(list(QUICK_OF))
+#: the presets too with SLATER_FULL=1: they differ from the default in settings, not in the engine's part
+every_default = _grouped([pair for pair in QUICK_OF if FULL or pair[1] is None])
+by_name = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in LEARNING_OF]
+)
 
 
 def kinds(name: str) -> list[tuple[bool, int]]:
@@ -158,7 +170,7 @@ def test_trains_and_leaves_policies_that_act(name, preset):
         assert all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
 
 
-@every
+@every_default
 def test_a_run_that_was_cut_and_resumed_ends_with_the_same_bits(name, preset, tmp_path):
     run, data = base(name, preset)
     with pytest.raises(KeyboardInterrupt, match="--resume"):
@@ -167,14 +179,14 @@ def test_a_run_that_was_cut_and_resumed_ends_with_the_same_bits(name, preset, tm
     assert weights(tmp_path / "cut") == weights(run)
 
 
-@every
+@every_default
 def test_another_seed_gives_other_bits(name, preset, tmp_path):
     run, data = base(name, preset)
     quick(name, preset, tmp_path / "other", data, seed=1)
     assert weights(tmp_path / "other") != weights(run)
 
 
-@every
+@every_default
 def test_a_limit_means_the_same_in_every_unit(name, preset, tmp_path):
     """5 per episode of 25 steps is 0.2 per step, and 2 discounted by 0.9: the same bits.
 
