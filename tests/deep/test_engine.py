@@ -199,4 +199,4 @@ def test_the_record_says_limits_in_all_units_and_the_settings(tmp_path):
     assert record["config"]["steps"] == SETTINGS["steps"]
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert rows[-1]["step"] == SETTINGS["steps"]
-    assert {"lambda/c0", "ope/c0", "slack/c0", "loss/h_c0"} <= rows[-1].keys()
+    assert {"lambda/c0", "ope/c0", "slack/c0", "ope/reward"} <= rows[-1].keys()

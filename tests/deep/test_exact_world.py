@@ -29,13 +29,14 @@ def test_the_mixture_is_near_optimal_and_keeps_its_limits(costs, tmp_path):
     """J_R >= 0.93 J_R* and J_C <= 1.10 tau at n = 20,000, mean over 5 seeds (1 unless SLATER_FULL=1)."""
     ratios = []
     for seed in range(5 if FULL else 1):
-        cmdp = random_cmdp(100 + seed, costs)
+        cmdp = random_cmdp(200 + seed, costs)  # settings were chosen on 100 to 104
         data = cmdp.dataset(behaviour(cmdp), 20_000, seed)
         out = tmp_path / str(seed)
         deep.train("pdca", data, [f"{tau}/discounted" for tau in cmdp.tau], out, seed=seed, **SETTINGS)
         J, best = cmdp.J_of(policies.load(out / "mixture.safetensors")), cmdp.optimum()[1]
         ratios.append([J[0] / best[0], *(J[1:] / cmdp.tau)])
     mean = np.mean(ratios, axis=0)
+    print(costs, "costs, J_R ratio and J_C ratios:", mean.round(3).tolist(), np.round(ratios, 3).tolist())
     assert mean[0] >= 0.93, ratios
     assert np.all(mean[1:] <= 1.10), ratios
 
