@@ -92,6 +92,15 @@ FULL = os.environ.get("SLATER_FULL") == "1"
 every = _grouped(list(QUICK_OF))
 #: the presets too with SLATER_FULL=1: they differ from the default in settings, not in the engine's part
 every_default = _grouped([pair for pair in QUICK_OF if FULL or pair[1] is None])
+#: algorithms that are trained to learn something unless SLATER_FULL=1, which takes all: a minute or more each
+LEARNED = ("pdca", "bc-safe")
+
+
+def _learned() -> list[str]:
+    ours = "SLATER_CONFORMANCE" not in os.environ
+    return [name for name in LEARNING_OF if FULL or not ours or name in LEARNED]
+
+
 by_name = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in LEARNING_OF]
 )
@@ -264,7 +273,7 @@ def test_data_it_cannot_use_are_refused_in_a_sentence(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [n for n in LEARNING_OF if n not in IGNORES_LIMIT | CONDITIONED and "discrete" in deep.find(n).actions],
+    [n for n in _learned() if n not in IGNORES_LIMIT | CONDITIONED and "discrete" in deep.find(n).actions],
 )
 def test_tightening_the_limit_lowers_the_cost_and_a_slack_limit_does_not_bind(name, tmp_path):
     """Exact costs of the mixture on a tabular problem, for limits from tight to slack."""
@@ -291,7 +300,7 @@ def test_tightening_the_limit_lowers_the_cost_and_a_slack_limit_does_not_bind(na
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [n for n in LEARNING_OF if n not in IGNORES_LIMIT and "discrete" not in deep.find(n).actions]
+    "name", [n for n in _learned() if n not in IGNORES_LIMIT and "discrete" not in deep.find(n).actions]
 )
 def test_tightening_the_limit_lowers_the_cost_of_continuous_actions(name, tmp_path):
     """Return and cost per episode of the point on a line, simulated, for a tight and a slack limit."""
