@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from slater import __version__
+from slater.data import Dataset, StoredDataset
 from slater.deep import checkpoint
 from slater.deep.algorithm import Algorithm, Member, find, make_config
 from slater.deep.networks import Exportable
@@ -64,10 +65,11 @@ class Run:
         if self.seed < 0:
             raise InputError(f"the seed must be at least 0, not {self.seed}.")
 
-    def make(self) -> Algorithm[Any, Any]:
-        """The algorithm with its settings."""
+    def make(self, dataset: Dataset | StoredDataset | None = None) -> Algorithm[Any, Any]:
+        """The algorithm with its settings; with the data, those decided that are left to them."""
         kind = find(self.algorithm)
-        return kind(make_config(kind, self.settings, self.preset))
+        algorithm = kind(make_config(kind, self.settings, self.preset))
+        return algorithm if dataset is None else kind(algorithm.settled(dataset))
 
 
 def read_run(folder: str | Path) -> Run:

@@ -134,8 +134,7 @@ class _Training:
 
     def __init__(self, run: Run, dataset: Dataset | StoredDataset, folder: Path, watcher: Watcher) -> None:
         self.run, self.folder, self.watcher = run, RunFolder(folder), watcher
-        algorithm = run.make()
-        self.algorithm = type(algorithm)(algorithm.settled(dataset))
+        self.algorithm = run.make(dataset)
         self.problem, self.source = _open(run, self.algorithm, dataset)
         self.key = jax.random.key(run.seed)
         self.chunk = compile_chunk(self.algorithm, self.problem)

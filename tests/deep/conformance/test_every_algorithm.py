@@ -220,7 +220,7 @@ def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
     """The state's policy and the file's: equal probabilities, or equal means and spreads of drawn actions."""
     for kind in range(len(kinds(name))):
         run, data = base(name, preset, kind)
-        algorithm = deep.read_run(run).make()
+        algorithm = deep.read_run(run).make(data)
         problem, transitions = prepare(
             data, resolve_limits([5.0] * len(data.cost_names), data.cost_names), algorithm.config.gamma,
             normalise_observations=algorithm.config.normalise_observations,
