@@ -1,8 +1,12 @@
 import atexit
+import gc
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
+
+import pytest
 
 # one thread per process: pytest runs several, and small networks gain nothing from more;
 # and quick compilation, which is most of the time of a short run
@@ -16,3 +20,13 @@ if "SLATER_TEST_CACHE" not in os.environ:
 own = Path(os.environ["SLATER_TEST_CACHE"]) / os.environ.get("PYTEST_XDIST_WORKER", "alone")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(own)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+
+@pytest.fixture(autouse=True)
+def few_memory_maps():
+    """Forget compiled programs before they use up the maps that Linux allows a process (65,530), and crash it."""
+    yield
+    maps = Path("/proc/self/maps")
+    if "jax" in sys.modules and maps.exists() and maps.read_bytes().count(b"\n") > 15_000:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
