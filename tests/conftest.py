@@ -24,7 +24,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 @pytest.fixture(autouse=True)
 def few_memory_maps():
-    """Forget compiled programs before they use up the maps that Linux allows a process (65,530), and crash it."""
+    """Forget compiled programs before they use up the memory maps of a process (65,530), which crashes it."""
     yield
     maps = Path("/proc/self/maps")
     if "jax" in sys.modules and maps.exists() and maps.read_bytes().count(b"\n") > 15_000:
