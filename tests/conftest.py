@@ -13,7 +13,7 @@ import pytest
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # compiled code is shared by the tests of a process and its child processes, most of which run the same small
-# program; not between test processes: an entry that is read while it is written crashes the reader
+# program; not between test processes, which would write the same entries at the same time
 if "SLATER_TEST_CACHE" not in os.environ:
     os.environ["SLATER_TEST_CACHE"] = tempfile.mkdtemp(prefix="slater-test-cache-")
     atexit.register(shutil.rmtree, os.environ["SLATER_TEST_CACHE"], ignore_errors=True)
