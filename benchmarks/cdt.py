@@ -4,79 +4,46 @@
 
 The released sizes: three blocks of width 128 with eight heads, contexts of 10 steps (40 tokens), dropout
 .1, AdamW with clipped gradients; observations 8, actions 2. Both sides gather contexts from arrays in
-memory (OSRL's own loader, which cuts them one by one in Python processes, is not timed). The contestants
-take turns in short blocks and each keeps its best one; with `--one-thread` everything uses one core and
-is timed on the processor's clock. Peak memory is the largest resident size of a process of its own that
+memory (OSRL's own loader, which cuts them one by one in Python processes, is not timed). Turns and clock
+are those of `benchmarks.common`. Peak memory is the largest resident size of a process of its own that
 makes ten steps, for either side.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from slater.data import Dataset, Metadata
-from slater.deep.sweep import one_thread
+from benchmarks.common import (
+    ACT,
+    HORIZON,
+    OBS,
+    Measure,
+    arguments,
+    best_of_turns,
+    dataset,
+    engine,
+    settle_threads,
+    timed,
+    write_record,
+)
+from slater.data import Dataset
 
-OBS, ACT, WIDTH, HEADS, BLOCKS, CONTEXT, HORIZON = 8, 2, 128, 8, 3, 10, 200
-CLOCK = time.process_time if "--one-thread" in sys.argv else time.perf_counter
-
-
-def dataset(rows: int = 60_000) -> Dataset:
-    """Noise of the right shape: speed does not depend on what the numbers mean."""
-    rng = np.random.default_rng(0)
-    ends = np.zeros(rows, dtype=bool)
-    ends[HORIZON - 1 :: HORIZON] = True
-    return Dataset.from_arrays(
-        observations=rng.standard_normal((rows, OBS), dtype=np.float32),
-        actions=rng.uniform(-1, 1, (rows, ACT)).astype(np.float32),
-        rewards=rng.random(rows, dtype=np.float32), costs=(rng.random(rows) < 0.1).astype(np.float32),
-        terminals=np.zeros(rows, dtype=bool), timeouts=ends,
-        next_observations=rng.standard_normal((rows, OBS), dtype=np.float32),
-        metadata=Metadata(horizon=HORIZON),
-    )  # fmt: skip
+ROWS, WIDTH, HEADS, BLOCKS, CONTEXT = 60_000, 128, 8, 3, 10
 
 
-def ours(data: Dataset, batch: int, steps: int) -> Callable[[], float]:
-    """A function that runs `steps` iterations of the engine and returns seconds per iteration."""
-    import equinox as eqx
-    import jax
-    import jax.numpy as jnp
-
+def ours(data: Dataset, batch: int, steps: int) -> Measure:
+    """CDT on the engine."""
     from slater.deep.cdt import CDT, CDTConfig
-    from slater.deep.problem import prepare
-    from slater.deep.training import compile_chunk, initial_state
-    from slater.limits import resolve_limits
 
-    algorithm = CDT(CDTConfig(batch_size=batch))
-    problem, transitions = prepare(data, resolve_limits([20.0], data.cost_names), 0.99)
-    on_device = algorithm.data(data, problem, transitions)
-    key = jax.random.key(0)
-    chunk = compile_chunk(algorithm, problem)
-    state = initial_state(algorithm, problem, key)
-    # compile before the clock starts
-    state, _, _ = chunk((on_device, key), state, jnp.asarray(0), jnp.asarray(1), "train")
-
-    def measure() -> float:
-        nonlocal state
-        start = CLOCK()
-        state, _, _ = chunk((on_device, key), state, jnp.asarray(0), jnp.asarray(steps), "train")
-        jax.block_until_ready(eqx.filter(state, eqx.is_array))  # type: ignore[no-untyped-call]
-        return (CLOCK() - start) / steps
-
-    return measure
+    return engine(CDT(CDTConfig(batch_size=batch)), data, steps, "train")
 
 
-def torch_eager(data: Dataset, batch: int, steps: int) -> Callable[[], float]:
+def torch_eager(data: Dataset, batch: int, steps: int) -> Measure:
     """The same in PyTorch, as OSRL composes it: nn.MultiheadAttention, one module per embedding."""
     import torch
     from torch import nn
@@ -154,15 +121,7 @@ def torch_eager(data: Dataset, batch: int, steps: int) -> Callable[[], float]:
         schedule.step()
         loss.item()  # OSRL logs every step
 
-    step()
-
-    def measure() -> float:
-        start = CLOCK()
-        for _ in range(steps):
-            step()
-        return (CLOCK() - start) / steps
-
-    return measure
+    return timed(step, steps)
 
 
 def peak_megabytes(side: str, batch: int) -> float:
@@ -174,45 +133,33 @@ def peak_megabytes(side: str, batch: int) -> float:
 
 def main() -> None:
     """Measure, print and write benchmarks/results/cdt.json."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="fewer repeats")
-    parser.add_argument("--one-thread", action="store_true", help="one core for every contestant")
+    parser = arguments(__doc__)
     parser.add_argument("--batch", type=int, default=256, help="contexts per step (released: 2048)")
     parser.add_argument("--peak", choices=("ours", "torch"), help="print the peak memory of one side, in MB")
     options = parser.parse_args()
     makers = {"ours": ours, "torch": torch_eager}
     if options.peak:
-        makers[options.peak](dataset(), options.batch, 10)()
+        makers[options.peak](dataset(ROWS), options.batch, 10)()
         # not getrusage, whose maximum a process inherits from the one that started it
         (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
         print(int(line.split()[1]) / 1024)
         return
-    if options.one_thread:
-        import torch
-
-        os.environ |= one_thread(os.environ)
-        torch.set_num_threads(1)
+    settle_threads(options)
     repeats, steps = (4, 2) if options.quick else (20, 4)
-    data = dataset()
-    contestants = {name: make(data, options.batch, steps) for name, make in makers.items()}
-    best = dict.fromkeys(contestants, np.inf)
-    for _ in range(repeats):
-        for name, measure in contestants.items():
-            best[name] = min(best[name], measure())
-    result = {
-        "threads": 1 if options.one_thread else os.cpu_count(),
-        "batch": options.batch,
-        "ms_per_step": best["ours"] * 1e3,
-        "torch_ms_per_step": best["torch"] * 1e3,
-        "times_faster_than_torch": best["torch"] / best["ours"],
-        "peak_megabytes": peak_megabytes("ours", options.batch),
-        "torch_peak_megabytes": peak_megabytes("torch", options.batch),
-    }
-    print(json.dumps(result, indent=1))
-    folder = Path(__file__).parent / "results"
-    folder.mkdir(exist_ok=True)
-    name = "cdt-one-thread.json" if options.one_thread else "cdt.json"
-    (folder / name).write_text(json.dumps(result, indent=1) + "\n")
+    data = dataset(ROWS)
+    best = best_of_turns({who: make(data, options.batch, steps) for who, make in makers.items()}, repeats)
+    write_record(
+        "cdt",
+        options,
+        {
+            "batch": options.batch,
+            "ms_per_step": best["ours"] * 1e3,
+            "torch_ms_per_step": best["torch"] * 1e3,
+            "times_faster_than_torch": best["torch"] / best["ours"],
+            "peak_megabytes": peak_megabytes("ours", options.batch),
+            "torch_peak_megabytes": peak_megabytes("torch", options.batch),
+        },
+    )
 
 
 if __name__ == "__main__":

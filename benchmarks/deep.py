@@ -2,84 +2,46 @@
 
     python -m benchmarks.deep [--quick]
 
-All figures are ratios inside one run, since machines differ and are shared: the contestants take turns in
-short blocks, and each keeps its best block, which is what the machine can do when it is left alone. With
-`--one-thread` everything uses one core and is timed on the processor's clock: the fair way on a busy
-machine. Algorithm 2 as printed, batch 512, networks 2 x 256, observations 8, actions 2. The PyTorch side
+Algorithm 2 as printed, batch 512, networks 2 x 256, observations 8, actions 2. The PyTorch side
 (torch, extra `bench`) is a plain transcription: eager, one Adam per network.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import os
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from slater.data import Dataset, Metadata
-from slater.deep.algorithm import Algorithm
+from benchmarks.common import (
+    ACT,
+    CLOCK,
+    GAMMA,
+    OBS,
+    Measure,
+    arguments,
+    best_of_turns,
+    dataset,
+    engine,
+    settle_threads,
+    timed,
+    write_record,
+)
+from slater.data import Dataset
 from slater.deep.pdca import PAPER, PDCA, PDCAConfig
-from slater.deep.problem import prepare
-from slater.deep.sweep import one_thread
-from slater.deep.training import compile_chunk, initial_state
-from slater.limits import resolve_limits
 
-OBS, ACT, BATCH, WIDTH = 8, 2, 512, 256
-#: with one thread, time on the processor: what others on the machine do then hardly matters
-CLOCK = time.process_time if "--one-thread" in sys.argv else time.perf_counter
-C, B, GAMMA, TAU = 5.0, 5.0, 0.99, 10.0
+BATCH, WIDTH = 512, 256
+C, B, TAU = 5.0, 5.0, 10.0
 
 
-def dataset(rows: int) -> Dataset:
-    """Noise of the right shape: speed does not depend on what the numbers mean."""
-    rng = np.random.default_rng(0)
-    ends = np.zeros(rows, dtype=bool)
-    ends[199::200] = True
-    return Dataset.from_arrays(
-        observations=rng.standard_normal((rows, OBS), dtype=np.float32),
-        actions=rng.uniform(-1, 1, (rows, ACT)).astype(np.float32),
-        rewards=rng.random(rows, dtype=np.float32), costs=(rng.random(rows) < 0.1).astype(np.float32),
-        terminals=np.zeros(rows, dtype=bool), timeouts=ends,
-        next_observations=rng.standard_normal((rows, OBS), dtype=np.float32), metadata=Metadata(horizon=200),
-    )  # fmt: skip
-
-
-def engine(algorithm: Algorithm[Any, Any], data: Dataset, steps: int, phase: str) -> Callable[[], float]:
-    """A function that runs `steps` iterations of an algorithm and returns seconds per iteration."""
-    problem, transitions = prepare(data, resolve_limits([20.0], data.cost_names), GAMMA)
-    on_device = algorithm.data(data, problem, transitions)
-    key = jax.random.key(0)
-    chunk = compile_chunk(algorithm, problem)
-    state = initial_state(algorithm, problem, key)
-    # compile before the clock starts
-    state, _, _ = chunk((on_device, key), state, jnp.asarray(0), jnp.asarray(1), phase)
-
-    def measure() -> float:
-        nonlocal state
-        start = CLOCK()
-        state, _, _ = chunk((on_device, key), state, jnp.asarray(0), jnp.asarray(steps), phase)
-        jax.block_until_ready(eqx.filter(state, eqx.is_array))  # type: ignore[no-untyped-call]
-        return (CLOCK() - start) / steps
-
-    return measure
-
-
-def ours(data: Dataset, steps: int) -> Callable[[], float]:
+def ours(data: Dataset, steps: int) -> Measure:
     """Algorithm 2 on the engine."""
     return engine(PDCA(PDCAConfig(**PAPER)), data, steps, "joint")
 
 
-def torch_eager(data: Dataset, steps: int) -> Callable[[], float]:
+def torch_eager(data: Dataset, steps: int) -> Measure:
     """The same in PyTorch, written straight from Algorithm 2."""
     import torch
     from torch import nn
@@ -144,15 +106,7 @@ def torch_eager(data: Dataset, steps: int) -> Callable[[], float]:
         with torch.no_grad():
             lam = B if float(q(h, s0, act(s0)).mean()) > TAU else 0.0
 
-    step()
-
-    def measure() -> float:
-        start = CLOCK()
-        for _ in range(steps):
-            step()
-        return (CLOCK() - start) / steps
-
-    return measure
+    return timed(step, steps)
 
 
 def matrix_rate() -> Callable[[], float]:
@@ -193,46 +147,36 @@ def operations() -> int:
 
 def main() -> None:
     """Measure, print and write benchmarks/results/deep.json."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="fewer repeats, data up to 10^6 rows")
-    parser.add_argument("--one-thread", action="store_true", help="one core for every contestant")
-    options = parser.parse_args()
-    quick = options.quick
-    if options.one_thread:
-        import torch
-
-        os.environ |= one_thread(os.environ)
-        torch.set_num_threads(1)
-    repeats, steps = (8, 3) if quick else (40, 5)
-    data = dataset(10_000)
+    options = arguments(__doc__).parse_args()
+    settle_threads(options)
+    repeats, steps = (8, 3) if options.quick else (40, 5)
+    data, rate = dataset(10_000), matrix_rate()
     contestants = {"ours": ours(data, steps), "torch": torch_eager(data, steps)}
-    rate = matrix_rate()
-    best = dict.fromkeys(contestants, np.inf)
     peak = 0.0
-    for _ in range(repeats):
-        for name, measure in contestants.items():
-            best[name] = min(best[name], measure())
+    best = dict.fromkeys(contestants, np.inf)
+    for _ in range(repeats):  # the matrix products take turns too
+        best = {name: min(best[name], now) for name, now in best_of_turns(contestants, 1).items()}
         peak = max(peak, rate())
     sizes = {}
-    for rows in (10_000, 1_000_000) if quick else (10_000, 1_000_000, 10_000_000):
+    for rows in (10_000, 1_000_000) if options.quick else (10_000, 1_000_000, 10_000_000):
         measure = ours(dataset(rows), steps)
         sizes[rows] = min(measure() for _ in range(repeats))
     share = operations() / best["ours"] / peak
-    result = {
-        "threads": 1 if options.one_thread else os.cpu_count(),
-        "ms_per_step": best["ours"] * 1e3,
-        "torch_ms_per_step": best["torch"] * 1e3,
-        "times_faster_than_torch": best["torch"] / best["ours"],
-        "matrix_rate_gflops": peak / 1e9,
-        "share_of_matrix_rate": share,
-        "ms_per_step_by_rows": {str(rows): seconds * 1e3 for rows, seconds in sizes.items()},
-        "slowest_over_fastest_by_rows": max(sizes.values()) / min(sizes.values()),
-    }
-    print(json.dumps(result, indent=1))
-    folder = Path(__file__).parent / "results"
-    folder.mkdir(exist_ok=True)
-    name = "deep-one-thread.json" if options.one_thread else "deep.json"
-    (folder / name).write_text(json.dumps(result, indent=1) + "\n")
+    ratio = best["torch"] / best["ours"]
+    write_record(
+        "deep",
+        options,
+        {
+            "ms_per_step": best["ours"] * 1e3,
+            "torch_ms_per_step": best["torch"] * 1e3,
+            "times_faster_than_torch": ratio,
+            "times_faster_if_all_of_the_matrix_rate": ratio / share,
+            "matrix_rate_gflops": peak / 1e9,
+            "share_of_matrix_rate": share,
+            "ms_per_step_by_rows": {str(rows): seconds * 1e3 for rows, seconds in sizes.items()},
+            "slowest_over_fastest_by_rows": max(sizes.values()) / min(sizes.values()),
+        },
+    )
 
 
 if __name__ == "__main__":

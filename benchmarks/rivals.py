@@ -3,7 +3,7 @@
     python -m benchmarks.rivals [--quick] [--one-thread] [--only NAME]
 
 Per iteration, same sizes (batch 512, networks 2 x 256, CVAE 2 x 400, observations 8, actions 2, ensembles of
-2), ratios inside one run: see `benchmarks.deep`, whose clock and data are used. The engine runs the preset
+2), ratios inside one run: see `benchmarks.common`. The engine runs the preset
 `released`, which computes what the PyTorch side computes; the repaired default is timed beside it. The
 PyTorch side (torch, extra `bench`) draws its minibatch by index, which is kind to it: released code reads
 one row at a time. A contest is one line in `CONTESTS`.
@@ -11,21 +11,30 @@ one row at a time. A contest is one line in `CONTESTS`.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.deep import ACT, BATCH, CLOCK, GAMMA, OBS, WIDTH, dataset, engine
+from benchmarks.common import (
+    ACT,
+    GAMMA,
+    OBS,
+    RESULTS,
+    Measure,
+    arguments,
+    best_of_turns,
+    dataset,
+    engine,
+    settle_threads,
+    timed,
+    write_record,
+)
 from slater.data import Dataset
 from slater.deep.algorithm import find, make_config
-from slater.deep.sweep import one_thread
 
-Measure = Callable[[], float]
+BATCH, WIDTH = 512, 256
 LIMIT = 4.33  # 10 per episode of 200 steps, as a discounted sum
 
 
@@ -63,19 +72,6 @@ def mlp(inputs: int, outputs: int, width: int = WIDTH) -> Any:
     return nn.Sequential(
         nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, outputs)
     )
-
-
-def timed(step: Callable[[], None], steps: int) -> Measure:
-    """`step`, run once to warm up, then timed in blocks of `steps`."""
-    step()
-
-    def measure() -> float:
-        start = CLOCK()
-        for _ in range(steps):
-            step()
-        return (CLOCK() - start) / steps
-
-    return measure
 
 
 def torch_coptidice(data: Dataset, steps: int) -> Measure:
@@ -235,23 +231,16 @@ CONTESTS: dict[str, tuple[str, Callable[[Dataset, int], Measure]]] = {
 
 def main() -> None:
     """Measure, print and write benchmarks/results/rivals.json."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="fewer repeats")
-    parser.add_argument("--one-thread", action="store_true", help="one core for every contestant")
+    parser = arguments(__doc__)
     parser.add_argument("--only", choices=list(CONTESTS), help="one contest only")
     options = parser.parse_args()
-    if options.one_thread:
-        import torch
-
-        os.environ |= one_thread(os.environ)
-        torch.set_num_threads(1)
+    settle_threads(options)
     repeats, steps = (6, 5) if options.quick else (30, 10)
     data = dataset(10_000)
-    folder = Path(__file__).parent / "results"
-    folder.mkdir(exist_ok=True)
-    file = folder / ("rivals-one-thread.json" if options.one_thread else "rivals.json")
     # a contest that is run alone leaves the others' figures as they are
+    file = RESULTS / ("rivals-one-thread.json" if options.one_thread else "rivals.json")
     results: dict[str, Any] = json.loads(file.read_text()) if options.only and file.exists() else {}
+    results = {name: results[name] for name in CONTESTS if name in results}
     for name in [options.only] if options.only else CONTESTS:
         preset, other = CONTESTS[name]
         contestants = {
@@ -259,18 +248,13 @@ def main() -> None:
             "ours_default": on_engine(name, None, data, steps),
             "torch": other(data, steps),
         }
-        best = dict.fromkeys(contestants, np.inf)
-        for _ in range(repeats):
-            for who, measure in contestants.items():
-                best[who] = min(best[who], measure())
+        best = best_of_turns(contestants, repeats)
         results[name] = {
-            "threads": 1 if options.one_thread else os.cpu_count(),
             **{f"{who}_ms": seconds * 1e3 for who, seconds in best.items()},
             "times_faster": best["torch"] / best["ours"],
             "times_faster_default": best["torch"] / best["ours_default"],
         }
-        print(name, json.dumps(results[name], indent=1), flush=True)
-        file.write_text(json.dumps(results, indent=1) + "\n")
+        write_record("rivals", options, results)
 
 
 if __name__ == "__main__":

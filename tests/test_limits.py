@@ -164,3 +164,13 @@ def test_thresholds_and_the_table_of_a_run():
     assert "gamma = 0.99, T = 200 steps, critics bootstrap through timeouts" in table
     assert limit_records(limits, units)[1]["discounted"] == pytest.approx(5)
     assert limit_records([Limit.discounted(1)], Units(0.9, None))[0]["episode"] is None
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0.5, 0.999), st.integers(1, 2000))
+def test_a_sum_is_rescaled_as_a_limit_is(value: float, gamma: float, horizon: int) -> None:
+    units = Units(gamma, horizon)
+    there = units.rescale(value, "discounted", "episode")
+    assert units.rescale(there, "episode", "discounted") == pytest.approx(value)
+    assert there == pytest.approx(value * (1 - gamma) * horizon)  # the same rate per step
+    if value >= 0:
+        assert there == units.episode(Limit.discounted(value))

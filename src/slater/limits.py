@@ -186,9 +186,11 @@ class Units:
 
     def convert(self, limit: Limit, to: Quantity) -> float:
         """The value of `limit` in the unit `to`; its own value, to the bit, if the unit is the same."""
-        if limit.unit == to:
-            return limit.value
-        return limit.value / self._per(limit.unit) * self._per(to)
+        return self.rescale(limit.value, limit.unit, to)
+
+    def rescale(self, value: float, unit: Quantity, to: Quantity) -> float:
+        """A sum of costs or rewards in `unit`, as one in the unit `to`: the same rate per step."""
+        return value if unit == to else value / self._per(unit) * self._per(to)
 
     def episode(self, limit: Limit) -> float:
         """`limit` as an undiscounted sum over an episode of `horizon` steps."""

@@ -139,15 +139,16 @@ def _report(console: Console, data: Dataset, result: dict[str, Any], options: De
         table.add_column(name, justify="left" if name in ("", "limit") else "right", no_wrap=True)
     last = [row for row in read_metrics(options.out / "metrics.jsonl") if "ope/cost" in row][-1]
     estimates = {
-        "mixture": result.get("mixture_estimates", {}).get("cost"), "last policy": last["ope/cost"]
-    }  # fmt: skip
+        "mixture": result.get("mixture_per_episode", {}).get("cost"),
+        "last policy": last["ope/cost"] * limit["episode"] / limit["discounted"],
+    }
     for name, ran in found.items():
         summary = ran.summary()
         cost, estimate = summary["cost"], estimates[name]
         table.add_row(
             name, f"{summary['return'].mean:.0f} ± {summary['return'].standard_error:.0f}",
             f"{cost.mean:.1f} ± {cost.standard_error:.1f}", _verdict(cost.mean, limit["episode"]),
-            "" if estimate is None else f"{estimate * limit['episode'] / limit['discounted']:.1f}",
+            "" if estimate is None else f"{estimate:.1f}",
         )  # fmt: skip
     episodes = data.episodes
     costs = episodes.costs.sum(axis=1)

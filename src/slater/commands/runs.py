@@ -67,8 +67,9 @@ def run_row(folder: Path) -> dict[str, Any]:
         if (folder / "result.json").is_file():
             result = json.loads((folder / "result.json").read_text())
             row["state"] = "done"
-            for name, value in result.get("mixture_estimates", {}).items():
-                row[f"estimate/{name}"] = value
+            for key, unit in (("mixture_per_episode", "episode"), ("mixture_estimates", "discounted")):
+                for name, value in result.get(key, {}).items():
+                    row[f"estimate/{name}/{unit}"] = value
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError, TypeError) as error:

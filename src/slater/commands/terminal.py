@@ -60,6 +60,7 @@ class Terminal(Watcher):
         self.progress.stop()
         weights = [member for member in result["members"] if member["weight"] > 0]
         self.console.print(f"mixture of {len(weights)} policies, of steps {[m['step'] for m in weights]}")
-        if "mixture_estimates" in result:
-            text = ", ".join(f"{name} {value:.3g}" for name, value in result["mixture_estimates"].items())
-            self.console.print(f"estimated discounted sums of the mixture: {text}")
+        for key, what in (("mixture_per_episode", "per episode"), ("mixture_estimates", "discounted sums")):
+            if key in result:
+                text = ", ".join(f"{name} {value:.3g}" for name, value in result[key].items())
+                self.console.print(f"estimated for the mixture, {what}: {text}")

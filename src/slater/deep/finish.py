@@ -47,7 +47,10 @@ def finish(
 
 
 def _summary(problem: Problem, members: Sequence[Member], weights: NDArray[np.float64]) -> dict[str, Any]:
-    """Members with weights and estimates in raw discounted units, and those of the mixture."""
+    """Members with weights and estimates in raw discounted units, and those of the mixture.
+
+    mixture_per_episode: the latter as sums over an episode, where a horizon is known.
+    """
     names = ("reward", *problem.cost_names)
     rows: list[dict[str, Any]] = []
     for member, weight in zip(members, weights, strict=True):
@@ -60,4 +63,9 @@ def _summary(problem: Problem, members: Sequence[Member], weights: NDArray[np.fl
     if all(member.estimates is not None for member in members):
         values = problem.unscaled(weights @ np.array([member.estimates for member in members]))
         summary["mixture_estimates"] = dict(zip(names, values.tolist(), strict=True))
+        if problem.units.horizon is not None:
+            summary["mixture_per_episode"] = {
+                name: problem.units.rescale(value, "discounted", "episode")
+                for name, value in summary["mixture_estimates"].items()
+            }
     return summary

@@ -248,7 +248,7 @@ class CellWork:
                 source.env, episodes=cell["episodes"], seed=EVALUATION_SEED + cell["seed"],
                 deterministic=cell["deterministic"], discount=gamma,
             )  # fmt: skip
-            estimates = outcome.get("mixture_estimates", {})
+            estimates = outcome.get("mixture_per_episode", {})
             found.append(
                 {
                     "limit": text,

@@ -33,9 +33,8 @@ CAVEAT = (
     "not comparable with them cell by cell."
 )
 ESTIMATES = (
-    "The discounted cost of each mixture, estimated from the data at the end of training, against what the "
-    "simulator gave. An estimate is of a process that goes on; an episode ends, so that a right estimate "
-    "lies a little above the line."
+    "The cost per episode of each mixture, estimated from the data at the end of training, against what the "
+    "simulator gave. Below the line an estimate is too low, which is what breaks a limit."
 )
 
 

@@ -112,7 +112,7 @@ def curves_figure(curves: Sequence[Row], *, cost: str) -> Any:
 
 
 def estimates_figure(flat: Sequence[Row]) -> Any:
-    """Estimated against measured discounted cost, a point per cell; on the line they agree."""
+    """Estimated against measured cost per episode, a point per cell; on the line they agree."""
     figure = plotly().Figure()
     chosen = looks(flat)
     owners: list[tuple[str, str, str]] = []
@@ -121,20 +121,20 @@ def estimates_figure(flat: Sequence[Row]) -> Any:
             rows = [row for row in flat if (row["place"], row["label"]) == (place, label)]
             if rows:
                 figure.add_scatter(
-                    x=[row["discounted_cost"] for row in rows], y=[row["estimated_cost"] for row in rows],
+                    x=[row["cost"] for row in rows], y=[row["estimated_cost"] for row in rows],
                     mode="markers", name=label, hoverinfo="text", hovertext=[_hover(row) for row in rows],
                     marker={"color": look.color, "symbol": "circle-open" if look.variant else "circle",
                             "size": 10, "line": {"width": 2, "color": look.color}},
                 )  # fmt: skip
                 owners.append((ALL_TASKS, place, label))
-    largest = max(max(row["discounted_cost"], row["estimated_cost"]) for row in flat)
+    largest = max(max(row["cost"], row["estimated_cost"]) for row in flat)
     figure.add_scatter(
         x=[0, largest], y=[0, largest], mode="lines", name="agreement", hoverinfo="skip",
         line={"color": LIMIT, "dash": "dash"},
     )  # fmt: skip
     owners.append((ALL_TASKS, "", "agreement"))
     figure.update_layout(
-        xaxis_title="measured discounted cost", yaxis_title="estimated discounted cost", height=560
+        xaxis_title="measured cost per episode", yaxis_title="estimated cost per episode", height=560
     )
     _add_menu(figure, owners, always=("agreement",))
     return figure
@@ -147,9 +147,7 @@ def _hover(row: Row) -> str:
         f"cost {row['cost']:.2f} ± {row['cost_se']:.2f} per episode",
     ]
     if row["estimated_cost"] is not None:
-        lines.append(
-            f"discounted cost {row['discounted_cost']:.2f}, estimated from data {row['estimated_cost']:.2f}"
-        )
+        lines.append(f"estimated from the data: cost {row['estimated_cost']:.2f} per episode")
     return "<br>".join(lines)
 
 
