@@ -73,7 +73,7 @@ def test_stopped_and_continued_gives_the_same_bits(tmp_path, monkeypatch):
     whole = collect(plan, tmp_path / "whole.hdf5")
     heard = []
 
-    def stop(index, steps, episode):
+    def stop(index, steps, *_):
         heard.append((index, steps))
         if (index, steps) in stops:
             stops.remove((index, steps))
@@ -93,11 +93,14 @@ def test_stopped_and_continued_gives_the_same_bits(tmp_path, monkeypatch):
     assert [json.loads(line)["steps"] for line in curves[0].splitlines()] == 2 * list(range(10, 401, 10))
 
 
-def test_penalties_side_by_side_give_the_same_data(tmp_path):
+def test_penalties_side_by_side_give_the_same_data_and_are_heard_of(tmp_path):
     plan = replace(TOY, steps=200, penalties=((0.0,), (1.0,)))
-    one = collect(plan, tmp_path / "one.hdf5")
-    two = collect(plan, tmp_path / "two.hdf5", workers=2)
+    alone, together = [], []
+    one = collect(plan, tmp_path / "one.hdf5", watch=lambda *said: alone.append(said))
+    two = collect(plan, tmp_path / "two.hdf5", workers=2, watch=lambda *said: together.append(said))
     assert one.fingerprint == two.fingerprint
+    assert sorted(together) == sorted(alone)
+    assert len(alone) == 2 * 20
 
 
 def test_another_plan_in_the_same_place_is_refused(tmp_path):

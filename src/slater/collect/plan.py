@@ -121,7 +121,8 @@ class Stage:
     episodes: int
 
 
-Watch = Callable[[int, int, Episode], None]
+#: hears of a training episode: number of the penalty, steps so far, return, cost
+Watch = Callable[[int, int, float, float], None]
 
 
 def collect(
@@ -135,7 +136,7 @@ def collect(
     """Collect the plan's dataset into the file `out`, or go on where an earlier call was stopped.
 
     workers: penalties trained side by side, each in a process of one thread. watch(penalty number, steps,
-    episode) hears of every training episode (with one worker), finished(stage) of every finished penalty.
+    return, cost) hears of every training episode, finished(stage) of every finished penalty.
     """
     out = Path(out)
     if out.exists():
@@ -214,17 +215,39 @@ def _stages(plan: Plan, parts: Path, workers: int, watch: Watch | None) -> Itera
     if workers > 1 and len(plan.penalties) > 1:
         spawn = multiprocessing.get_context("spawn")
         with one_thread(), ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+            tails = [_Tail(parts / f"{index:02d}" / "curve.jsonl") for index in indices]
             running = {pool.submit(_run_stage, plan, parts, index, None) for index in indices}
             try:
                 while running:
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
                     for future in done:
                         future.result()
+                    for index, tail in enumerate(tails):
+                        for line in tail.new_lines() if watch is not None else ():
+                            watch(index, line["steps"], line["return"], line["cost"])
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
     for index in indices:
         yield _run_stage(plan, parts, index, watch)
+
+
+class _Tail:
+    """What other processes append to a file of JSON lines, from now on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = path.stat().st_size if path.exists() else 0
+
+    def new_lines(self) -> list[dict[str, Any]]:
+        """The whole lines since the last call."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self.offset += len(whole) + len(newline)
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 def _run_stage(plan: Plan, parts: Path, index: int, watch: Watch | None) -> tuple[Stage, Rows]:
@@ -255,7 +278,7 @@ def _fill(plan: Plan, folder: Path, index: int, watch: Watch | None) -> None:
             curve.write(json.dumps(line) + "\n")
             curve.flush()
             if watch is not None:
-                watch(index, steps, episode)
+                watch(index, steps, episode.total_return, episode.cost)
 
         learned = learn(plan.env_id, penalty, plan.steps, seed, plan.config, folder, heard)
     save_policy(learned.policy, folder / "policy.safetensors")

@@ -97,11 +97,11 @@ def _penalty(text: str) -> tuple[float, ...]:
 
 @dataclass
 class _Picture:
-    """The frontier in numbers: one line per finished penalty, and a live line for the one that trains."""
+    """The frontier in numbers: one line per finished penalty, and a live line for each that trains."""
 
     plan: Any
     console: Console = field(default_factory=lambda: Console(stderr=True))
-    recent: list[tuple[float, float]] = field(default_factory=list)
+    recent: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     tasks: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -111,14 +111,14 @@ class _Picture:
             transient=True,
         )  # fmt: skip
 
-    def watch(self, index: int, steps: int, episode: Any) -> None:
+    def watch(self, index: int, steps: int, total_return: float, cost: float) -> None:
         if index not in self.tasks:
-            self.recent.clear()
             self.tasks[index] = self.progress.add_task(
                 f"penalty {_text(self.plan.penalties[index])}", total=self.plan.steps, figures=""
             )
-        self.recent.append((episode.total_return, episode.cost))
-        mean = np.mean(self.recent[-20:], axis=0)
+        recent = self.recent.setdefault(index, [])
+        recent.append((total_return, cost))
+        mean = np.mean(recent[-20:], axis=0)
         figures = f"return {mean[0]:.1f}, cost {mean[1]:.1f} (last 20 episodes)"
         self.progress.update(self.tasks[index], completed=min(steps, self.plan.steps), figures=figures)
 

@@ -6,7 +6,7 @@
 
     critics        y = u + gamma v(s', pi(s'))      both reward and costs of the policy that acts
     perturbation   maximises E[v_0(s, a) - lambda.v(s, a)] over one sample per state
-    lambda         PID on E[v_i(s_0, pi)] - tau_i
+    lambda         PID on E[h_i(s_0, pi)] - tau_i   (`lagrangian`)
 
 Released code (OSRL) acts with one random sample, so that its critics (a maximum over ten samples, taken
 for reward and cost apart) are those of no policy; the preset `released` does that as far as it matters.
@@ -109,7 +109,7 @@ class BCQLag(Algorithm[BCQLagConfig, BCQLagState]):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
             "steps": 100_000, "act_samples": 1, "actor_rate": 1e-3, "ki": 0.003, "warm_steps": 0,
-            "deflation": 0.0, "margin": 0.0, "cost_twins": "min", "excess_at": "data",
+            "deflation": 0.0, "margin": 0.0, "cost_twins": "min", "excess_at": "data", "judge": "critics",
             "normalise_observations": False, "reward_scale": 0.1,
         }
     }  # fmt: skip
@@ -175,7 +175,7 @@ class BCQLag(Algorithm[BCQLagConfig, BCQLagState]):
 
         s = batch.s0 if self.config.excess_at == "initial" else batch.s
         a = self.twins.best(twins.online, lam, s, self.policy(state).propose(s, n, key_excess))
-        e, values = excess(problem, self.config, self.twins.values(twins.target, s, a))
+        e, values = excess(problem, self.config, self.twins.costs(twins, s, a))
         state = replace(state, dual=self.pid.update(state.dual, e))
         metrics |= losses | values | {"loss/actor": loss_actor}
         return state, metrics | multiplier_metrics(problem, state.dual)

@@ -91,7 +91,8 @@ class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
             "steps": 300_000, "actor_rate": 1e-3, "ki": 0.003, "warm_steps": 0, "deflation": 0.0,
-            "margin": 0.0, "cost_twins": "min", "excess_at": "data", "normalise_observations": False,
+            "margin": 0.0, "cost_twins": "min", "excess_at": "data", "judge": "critics",
+            "normalise_observations": False,
             "reward_scale": 0.1, "sigma": 50.0**0.5, "epsilon": 0.05, "compared": "before_tanh",
             "log_std_max": 2.0,
         }
@@ -163,8 +164,7 @@ class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
         metrics |= {"loss/actor": value, "mmd": distance, "alpha": jnp.exp(log_alpha)}
         if phase == "train":
             s = batch.s0 if config.excess_at == "initial" else batch.s
-            v = self.twins.values(twins.target, s, pi.choice(s, key_excess))
-            e, values = excess(problem, config, v)
+            e, values = excess(problem, config, self.twins.costs(twins, s, pi.choice(s, key_excess)))
             state, metrics = replace(state, dual=self.pid.update(state.dual, e)), metrics | values
         return state, metrics | multiplier_metrics(problem, state.dual)
 

@@ -6,11 +6,14 @@ policy chooses at s':
     y_u    = u + gamma (1 - terminal) v_u(s', a')        the same mask for reward and costs
     v_0    = 3/4 min_j Q_j + 1/4 max_j Q_j               soft clipped double Q
     v_i    = 3/4 max_j Q_j + 1/4 min_j Q_j               a cost counts rather too much than too little
-    e_i    = E[v_i(s_0, pi)] - tau_i                     what the PID player is told, over tau_i
+    h_i    = c_i + gamma (1 - terminal) h_i(s', a')      a judge of each cost that no policy climbs
+    e_i    = E[h_i(s_0, pi)] - tau_i                     what the PID player is told, over tau_i
     score  = v_0 - sum_i lambda_i v_i                    what the policy maximises
 
-Released code (OSRL) takes the smaller critic for costs too, the largest cost over ten sampled actions in
-the target, no terminal mask for costs, and averages e over all states of the data instead of first ones.
+The policy chooses actions by v, so v errs on its choices to the good side: judged by v_i itself, costs came
+out at less than half of what rollouts gave (docs/rivals.md). Released code (OSRL) takes the smaller critic
+for costs too, the largest cost over ten sampled actions in the target, no terminal mask for costs, judges
+by v_i, and averages e over all states of the data instead of first ones.
 A slow target network is late in the level of Q; as in `slater.deep.estimators` that level is solved for.
 """
 
@@ -27,7 +30,7 @@ from jax import Array
 
 from slater.deep.algorithm import Config
 from slater.deep.dual import PID, DualState, relative_excess
-from slater.deep.estimators import polyak
+from slater.deep.estimators import FittedQ, polyak
 from slater.deep.networks import Critic, make_critic
 from slater.deep.problem import Batch, Problem
 from slater.errors import InputError
@@ -69,6 +72,8 @@ class LagrangianConfig(Config):
     """share of every limit that is held back (released: 0)"""
     cost_twins: Literal["max", "min"] = "max"
     """which of its two critics a cost leans on (released: min, the optimist)"""
+    judge: Literal["own", "critics"] = "own"
+    """what estimates a cost for the multiplier: networks of its own, or the actor's critics (released)"""
     excess_at: Literal["initial", "data"] = "initial"
     """states at which the cost is compared with the limit: first ones, or all (released: data)"""
 
@@ -89,11 +94,12 @@ def make_pid(config: LagrangianConfig) -> PID:
 
 
 class TwinState(eqx.Module):
-    """`online[u]` and `target[u]` are the two critics of utility u."""
+    """`online[u]` and `target[u]` are the two critics of utility u; judge: h, its target, its optimiser."""
 
     online: tuple[tuple[Critic, Critic], ...]
     target: tuple[tuple[Critic, Critic], ...]
     opt: Any
+    judge: tuple[tuple[Critic, ...], tuple[Critic, ...], Any]
 
 
 class Twins:
@@ -101,15 +107,19 @@ class Twins:
 
     def __init__(self, config: LagrangianConfig) -> None:
         self.config, self.adam = config, optax.adam(config.critic_rate)
+        self.fqe = FittedQ(config.critic_rate, config.polyak, config.deflation)
 
     def init(self, problem: Problem, key: Array) -> TwinState:
         """All at random."""
+        key, key_judge = jax.random.split(key)
         keys = jax.random.split(key, (1 + problem.costs, 2))
+        own = jax.random.split(key_judge, problem.costs) if self.config.judge == "own" else ()
+        h = tuple(make_critic(problem, self.config.hidden, k) for k in own)
         nets = tuple(
             (make_critic(problem, self.config.hidden, a), make_critic(problem, self.config.hidden, b))
             for a, b in keys
         )
-        return TwinState(nets, nets, self.adam.init(nets))
+        return TwinState(nets, nets, self.adam.init(nets), (h, h, self.fqe.adam.init(h)))
 
     def values(self, nets: tuple[tuple[Critic, Critic], ...], s: Array, a: Array) -> Array:
         """v_u(s, a) of every utility, shape (1+I, batch)."""
@@ -120,6 +130,11 @@ class Twins:
             leans_low = u == 0 or self.config.cost_twins == "min"
             answer.append(0.75 * low + 0.25 * high if leans_low else 0.25 * low + 0.75 * high)
         return jnp.stack(answer)
+
+    def costs(self, state: TwinState, s: Array, a: Array) -> Array:
+        """Estimates of every cost at (s, a) for the multiplier, shape (I, batch)."""
+        _, target, _ = state.judge
+        return jnp.stack([h(s, a) for h in target]) if target else self.values(state.target, s, a)[1:]
 
     def score(
         self, nets: tuple[tuple[Critic, Critic], ...], lam: Array, s: Array, a: Array
@@ -168,7 +183,12 @@ class Twins:
         target = online if a_next is None else polyak(state.target, online, self.config.polyak)
         online, target = _raised(online, levels), _raised(target, levels)
         names = ("reward", *problem.cost_names)
-        return TwinState(online, target, opt), {f"loss/Q_{name}": losses[u] for u, name in enumerate(names)}
+        metrics = {f"loss/Q_{name}": losses[u] for u, name in enumerate(names)}
+        judge = state.judge
+        if a_next is not None and judge[0]:
+            judge, judged = self.fqe.update(problem, range(1, 1 + problem.costs), judge, batch, a_next)
+            metrics |= {f"loss/h_{name}": judged[i] for i, name in enumerate(problem.cost_names)}
+        return TwinState(online, target, opt, judge), metrics
 
 
 def _raised(nets: tuple[tuple[Critic, Critic], ...], levels: Array) -> tuple[tuple[Critic, Critic], ...]:
@@ -181,10 +201,10 @@ def _raised(nets: tuple[tuple[Critic, Critic], ...], levels: Array) -> tuple[tup
     return tuple((raised(a, levels[u]), raised(b, levels[u])) for u, (a, b) in enumerate(nets))
 
 
-def excess(problem: Problem, config: LagrangianConfig, v: Array) -> tuple[Array, dict[str, Array]]:
-    """The relative excess e / tau (I,), from values v (1+I, batch) of the policy's actions; and metrics."""
+def excess(problem: Problem, config: LagrangianConfig, costs: Array) -> tuple[Array, dict[str, Array]]:
+    """The relative excess e / tau (I,), from estimates (I, batch) at the policy's actions; and metrics."""
     tau = jnp.asarray(problem.tau * (1.0 - config.margin))
-    cost = jnp.mean(v[1:], axis=1)
+    cost = jnp.mean(costs, axis=1)
     metrics = {f"value/{name}": cost[i] / problem.scale[1 + i] for i, name in enumerate(problem.cost_names)}
     return relative_excess(cost, tau, 1e-3 / (1.0 - problem.gamma)), metrics
 
