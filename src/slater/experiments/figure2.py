@@ -15,7 +15,7 @@ from slater.envs.constraints import DOMAINS
 from slater.experiments.engines import Row
 from slater.experiments.suite import Folder, write_cells_csv
 from slater.experiments.table2 import Budget
-from slater.experiments.tables import curve_means, facts, labelled, markdown_table, means
+from slater.experiments.tables import curve_means, facts, labelled, markdown_table, means, with_error
 from slater.report.benchmarks import draw_curves
 from slater.report.curves import write_csv
 from slater.report.html import Section, Table, write_report
@@ -84,11 +84,12 @@ def write(out: Path, folder: Folder, *, html: bool = True) -> list[Row]:
 def _final(final: Sequence[Row]) -> Table:
     rows = []
     for row in final:
-        cost = f"{row['cost_per_step_mean']:.4f} ± {row['cost_per_step_se']:.4f}"
+        seeds = row["seeds"]
+        cost = with_error(f"{row['cost_per_step_mean']:.4f}", row["cost_per_step_se"], seeds, 4)
         rows.append(
             [
-                row["place"], row["source"], row["label"], row["limit"], str(row["seeds"]),
-                f"{row['return_mean']:.1f} ± {row['return_se']:.1f}",
+                row["place"], row["source"], row["label"], row["limit"], str(seeds),
+                with_error(f"{row['return_mean']:.1f}", row["return_se"], seeds, 1),
                 f"**{cost}**" if row["normalised_cost_mean"] > 1.0 else cost,
                 WORDS[row["place"].partition(" [")[0]],
             ]
@@ -96,5 +97,5 @@ def _final(final: Sequence[Row]) -> Table:
     header = [
         "Task", "data", "algorithm", "limit", "seeds", "reward per episode", "cost per step", "in the paper"
     ]  # fmt: skip
-    caption = "The algorithm's output (its mixture) at the end; ± over seeds; bold: above the limit."
+    caption = "The algorithm's output (its mixture) at the end; ± over several seeds; bold: above the limit."
     return Table(header, rows, caption)

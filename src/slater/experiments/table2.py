@@ -16,7 +16,7 @@ from slater.experiments.engines import Row
 from slater.experiments.published import STATUS, published, published_for
 from slater.experiments.sources import SAMPLE
 from slater.experiments.suite import Folder, write_cells_csv
-from slater.experiments.tables import curve_means, facts, labelled, markdown_table, means
+from slater.experiments.tables import curve_means, facts, labelled, markdown_table, means, with_error
 from slater.report.benchmarks import draw_curves, draw_plane
 from slater.report.curves import write_csv
 from slater.report.html import Section, Table, write_report
@@ -128,6 +128,14 @@ def _cost(value: float) -> str:
     return f"**{value:.2f}**" if value > 1.0 else f"{value:.2f}"
 
 
+def _with_errors(row: Row, runs: int) -> tuple[str, str]:
+    """Normalised reward and cost of a row of means over `runs` runs, with their standard errors."""
+    return (
+        with_error(f"{row['normalised_reward_mean']:.3f}", row["normalised_reward_se"], runs, 3),
+        with_error(_cost(row["normalised_cost_mean"]), row["normalised_cost_se"], runs, 2),
+    )
+
+
 def _paper_layout(average: Sequence[Row]) -> Table:
     """Tasks down, algorithms across, R and C each, as in the paper."""
     labels = list(dict.fromkeys(row["label"] for row in average))
@@ -171,8 +179,7 @@ def _beside_published(average: Sequence[Row]) -> Table:
         rows.append(
             [
                 row["place"], row["source"], row["label"],
-                f"{row['normalised_reward_mean']:.3f} ± {row['normalised_reward_se']:.3f}",
-                _cost(row["normalised_cost_mean"]) + f" ± {row['normalised_cost_se']:.2f}",
+                *_with_errors(row, row["repeats"]),
                 f"{row['repeats']} (limits {row['limits']}; seeds: {row['seeds']})", *theirs,
             ]
         )  # fmt: skip
@@ -184,14 +191,13 @@ def _by_limit(single: Sequence[Row]) -> Table:
     rows = [
         [
             row["place"], row["source"], row["label"], row["limit"], str(row["seeds"]),
-            f"{row['normalised_reward_mean']:.3f} ± {row['normalised_reward_se']:.3f}",
-            _cost(row["normalised_cost_mean"]) + f" ± {row['normalised_cost_se']:.2f}",
+            *_with_errors(row, row["seeds"]),
             f"{row['return_mean']:.1f}", f"{row['cost_mean']:.2f}",
         ]
         for row in single
     ]  # fmt: skip
     header = ["Task", "data", "algorithm", "limit", "seeds", "R", "C", "return", "cost per episode"]
-    return Table(header, rows, "± is the standard error over seeds (0 with one seed).")
+    return Table(header, rows, "± is the standard error over seeds, where there are several.")
 
 
 def _published(average: Sequence[Row]) -> Table:

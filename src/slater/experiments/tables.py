@@ -11,7 +11,9 @@ from slater.experiments.engines import Row
 from slater.experiments.sources import KINDS
 from slater.report.curves import summarise
 
-__all__ = ["NAMES", "algorithm_of", "curve_means", "facts", "labelled", "markdown_table", "means"]
+__all__ = [
+    "NAMES", "algorithm_of", "curve_means", "facts", "labelled", "markdown_table", "means", "with_error",
+]  # fmt: skip
 
 #: algorithm -> its name in tables and figures
 NAMES: Mapping[str, str] = {
@@ -111,6 +113,11 @@ def means(flat: Sequence[Row], *by: str) -> list[Row]:
         line["limits"] = "/".join(dict.fromkeys(row["limit"] for row in members))
         line["seeds"] = len({row["seed"] for row in members})
     return summary
+
+
+def with_error(value: str, error: float, runs: int, digits: int) -> str:
+    """`value` with its standard error over runs, where there are several."""
+    return f"{value} ± {error:.{digits}f}" if runs > 1 else value
 
 
 def facts(flat: Sequence[Row], left_out: Sequence[str]) -> list[str]:
