@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from slater import cli
@@ -119,5 +120,17 @@ def test_evaluate_compares_with_the_limit(data, tmp_path, capsys, monkeypatch):
     assert verdict["within"] == (verdict["mean"] <= 5.0)
     assert slater("evaluate", out, "--last", "--episodes", "3") == 0
     assert "the limit 5" in capsys.readouterr().out
+    assert slater("evaluate", out, "--members", "--episodes", "2", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    outputs = {row["output"]: row for row in answer["outputs"]}
+    cost = verdict["cost"]
+    measured = np.array([[row["return"], row[cost]] for row in answer["members"]])
+    weights = np.array([row["weight"] for row in answer["members"]])
+    assert np.allclose(weights @ measured, [outputs["mixture"]["return"], outputs["mixture"][cost]])
+    assert np.allclose(measured.mean(axis=0), [outputs["uniform"]["return"], outputs["uniform"][cost]])
+    safe = [row["return"] for row in outputs.values() if row[cost] <= 5.0]
+    assert not safe or outputs["hindsight"]["return"] >= max(safe) - 1e-6
+    assert slater("evaluate", out, "--members", "--episodes", "1") == 0
+    assert "hindsight" in capsys.readouterr().out
     assert slater("evaluate", out, "--last", "--mixture") == 2
     assert slater("evaluate", tmp_path / "nowhere", "--env", env) == 2

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from slater.commands.parse import parse
+from slater.commands.runs import run_table
 from slater.errors import InputError
 from slater.limits import Units, limit_records, resolve_limits
 from slater.policy import load, with_limits
@@ -27,6 +28,7 @@ class Options:
         slater evaluate runs/first --episodes 20
         slater evaluate runs/first --last --env bullet/BallCircle --json
         slater evaluate runs/cdt --limit 10
+        slater evaluate runs/first --members --episodes 5
 
     """
 
@@ -35,7 +37,7 @@ class Options:
     env: str | None = None
     """environment, for example bullet/BallCircle; by default the run's own"""
     episodes: int = 20
-    """episodes to run"""
+    """episodes to run; with --members, of every kept policy"""
     seed: int = 0
     """seed of the rollouts"""
     limit: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -46,6 +48,11 @@ class Options:
     """evaluate the last policy instead of the mixture"""
     deterministic: bool = False
     """act with the most likely action instead of a drawn one"""
+    members: bool = False
+    """run every kept policy and print it beside its estimate, and what other outputs would be worth:
+    the last policy, a uniform mixture, the best by estimate, the best in hindsight"""
+    data: str | None = None
+    """with --members: the data of the run, if they are no longer where they were"""
     workers: int = 1
     """processes that run episodes side by side"""
     json: bool = False
@@ -55,12 +62,14 @@ class Options:
 def run(args: list[str]) -> int:
     """Entry point of `slater evaluate`."""
     options = parse(Options, args, "evaluate")
-    if options.mixture and options.last:
-        raise InputError("choose one of --mixture and --last.")
+    if options.mixture + options.last + options.members > 1:
+        raise InputError("choose one of --mixture, --last and --members.")
     record = _record(options.run)
     env = options.env or record.get("run", {}).get("env")
     if env is None:
         raise InputError("give the environment with --env, for example --env bullet/BallCircle.")
+    if options.members:
+        return _judge(options, env)
     path = _policy_file(options)
     policy = load(path)
     from slater.envs import rollout
@@ -125,23 +134,35 @@ def _policy_file(options: Options) -> Path:
 
 
 def _verdicts(result: Any, limits: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each limit beside the mean cost per episode; a lone cost of another name is the scalar one."""
-    verdicts = []
-    for limit in limits:
-        if limit["cost"] in result.cost_names:
-            mean = float(result.costs[:, result.cost_names.index(limit["cost"])].mean())
-        elif len(limits) == 1:
-            mean = float(result.cost.mean())
-        else:
-            raise InputError(
-                f"the environment has no cost {limit['cost']!r}; it has {', '.join(result.cost_names)}."
-            )
-        verdicts.append(
-            {
-                "cost": limit["cost"],
-                "limit": limit["episode"],
-                "mean": mean,
-                "within": mean <= limit["episode"],
-            }
-        )
-    return verdicts
+    """Each limit beside the mean cost per episode."""
+    means = result.mean_costs([limit["cost"] for limit in limits])
+    return [
+        {"cost": limit["cost"], "limit": limit["episode"], "mean": mean, "within": mean <= limit["episode"]}
+        for limit, mean in zip(limits, means, strict=True)
+    ]
+
+
+def _judge(options: Options, env: str) -> int:
+    """`--members`: every kept policy, and what other outputs than the run's would be worth."""
+    from slater.data import load as load_data
+    from slater.deep import read_run
+    from slater.experiments.members import judge_members
+
+    source = options.data or read_run(options.run).data
+    if not Path(source).exists():
+        raise InputError(f"the data of the run ({source}) are not there; give them with --data FILE.")
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("members", total=None)
+        answer = judge_members(
+            options.run, load_data(source), env, episodes=options.episodes, seed=options.seed,
+            tick=lambda done, total: progress.update(task, completed=done, total=total),
+        )  # fmt: skip
+    if options.json:
+        print(json.dumps(answer, indent=1))
+        return 0
+    for title, rows in (("kept policies", answer["members"]), ("outputs", answer["outputs"])):
+        print(f"{title}, sums per episode, {answer['episodes']} episodes of each policy")
+        print(run_table(rows))
+    print("limits per episode: " + ", ".join(f"{limit:g}" for limit in answer["limits"]))
+    return 0

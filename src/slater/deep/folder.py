@@ -3,7 +3,8 @@
 run.json                 algorithm, settings, data with its fingerprint, limits in all units, seed
 checkpoint.safetensors   the whole state, the step and the members so far; replaced atomically
 metrics.jsonl            one JSON object per line
-members/NNNNNNNN.safetensors, policy.safetensors, mixture.safetensors   policies (`slater.policy.load`)
+members/NNNNNNNN.safetensors   what each kept policy has learned (`member_policies`)
+policy.safetensors, mixture.safetensors   policies (`slater.policy.load`)
 result.json              what came out, when the run is finished
 """
 
@@ -17,16 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from slater import __version__
 from slater.data import Dataset, StoredDataset
 from slater.deep import checkpoint
 from slater.deep.algorithm import Algorithm, Member, find, make_config
 from slater.deep.networks import Exportable
-from slater.deep.problem import Problem
+from slater.deep.problem import Problem, prepare
 from slater.errors import InputError
-from slater.policy import write_atomic
+from slater.limits import resolve_limits
+from slater.policy import Policy, write_atomic
 
-__all__ = ["Run", "RunFolder", "read_run"]
+__all__ = ["Run", "RunFolder", "member_policies", "read_run"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,25 @@ def read_run(folder: str | Path) -> Run:
         return Run(**{**record, "limits": tuple(record["limits"])})
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not readable as a run ({error}).") from error
+
+
+def member_policies(folder: str | Path, dataset: Dataset) -> list[Policy]:
+    """Every policy that the finished run in `folder` kept, in order, ready to act; `dataset`: its data."""
+    run = read_run(folder)
+    if run.fingerprint != dataset.fingerprint:
+        raise InputError(
+            f"the data is not what {folder} was started with ({run.data}): its fingerprint differs."
+        )
+    algorithm = run.make(dataset)
+    config = algorithm.config
+    problem, transitions = prepare(
+        dataset, resolve_limits(run.limits, dataset.cost_names), config.gamma,
+        normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
+    )  # fmt: skip
+    algorithm.data(dataset, problem, transitions)
+    place = RunFolder(Path(folder))
+    state, _ = place.load(algorithm.init(problem, jax.random.key(0)))
+    return [policy.export(problem) for policy in place.policies(algorithm.policy(state))]
 
 
 class RunFolder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +97,16 @@ class Rollout:
         if not 0.0 < confidence < 1.0:
             raise InputError(f"the confidence is {confidence}; it must be between 0 and 1.")
         return {name: Summary.of(values, confidence) for name, values in self.quantities().items()}
+
+    def mean_costs(self, names: Sequence[str]) -> list[float]:
+        """Mean cost per episode of every name; a lone cost of a name unknown here is the scalar one."""
+        if len(names) == 1 and names[0] not in self.cost_names:
+            return [float(self.cost.mean())]
+        for name in names:
+            if name not in self.cost_names:
+                known = ", ".join(self.cost_names)
+                raise InputError(f"the environment has no cost {name!r}; it has {known}.")
+        return [float(self.costs[:, self.cost_names.index(name)].mean()) for name in names]
 
     def scores(self, limit: float) -> Scores | None:
         """DSRL-normalised scores at a limit on the scalar cost per episode; None without constants."""

@@ -1,0 +1,116 @@
+"""Every policy that a run kept, in the simulator: its estimate beside the truth, and other outputs.
+
+What a mixture is worth is the weighted sum of what its members are worth, so one set of rollouts judges all
+ways to choose among them:
+
+    mixture    the weights that the run chose
+    last       the last kept policy alone
+    uniform    all with equal weight: the paper's output
+    best       of those that keep the limits by their estimates, the one with the best estimated reward
+    hindsight  the weights that the linear program finds from the true values: what choosing could give
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data import Dataset
+from slater.errors import InputError
+from slater.limits import Units
+
+__all__ = ["judge_members"]
+
+F64 = NDArray[np.float64]
+
+
+def judge_members(
+    folder: Path, dataset: Dataset, env: str, *, episodes: int = 5, seed: int = 0,
+    tick: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """`members`: step, weight, measured and estimated sums per episode; `outputs`: what each is worth.
+
+    folder: a finished run. dataset: its data, which hold the units that its policies act in. episodes: per
+    member. tick(done, total) hears of every member.
+    """
+    from slater.deep.folder import member_policies
+    from slater.envs import rollout
+
+    result = _read(folder / "result.json")
+    problem = _read(folder / "run.json")["problem"]
+    limits = _episode_limits(result["limits"])
+    costs = [limit["cost"] for limit in result["limits"]]
+    rows = result["members"]
+    measured = np.zeros((len(rows), 1 + len(limits)))
+    for index, policy in enumerate(member_policies(folder, dataset)):
+        ran = rollout(policy, env, episodes=episodes, seed=seed + 10_000 * index, discount=problem["gamma"])
+        measured[index] = [ran.returns.mean(), *ran.mean_costs(costs)]
+        if tick is not None:
+            tick(index + 1, len(rows))
+    estimated = _estimates(rows, Units(problem["gamma"], problem["horizon"]))
+    names = ("return", *costs)
+    members = []
+    for index, row in enumerate(rows):
+        line = {"step": row["step"], "weight": row["weight"]} | _named(names, measured[index])
+        if estimated is not None:
+            line |= {f"estimated_{name}": value for name, value in _named(names, estimated[index]).items()}
+        members.append(line)
+    weights = _outputs(rows, measured, estimated, limits)
+    outputs = [{"output": name, **_named(names, w @ measured)} for name, w in weights.items()]
+    return {"limits": limits.tolist(), "episodes": episodes, "members": members, "outputs": outputs}
+
+
+def _outputs(
+    rows: Sequence[Mapping[str, Any]], measured: F64, estimated: F64 | None, limits: F64
+) -> dict[str, F64]:
+    """Weights over the members, by the name of the output."""
+    from slater.deep.selection import lp_weights
+
+    count = len(rows)
+    each = np.eye(count)
+    answer = {
+        "mixture": np.array([row["weight"] for row in rows]), "last": each[-1],
+        "uniform": np.full(count, 1 / count),
+    }  # fmt: skip
+    if estimated is not None:
+        excess = np.max(estimated[:, 1:] / np.maximum(limits, 1e-9), axis=1)
+        safe = excess <= 1
+        best = np.where(safe, estimated[:, 0], -np.inf).argmax() if safe.any() else excess.argmin()
+        answer["best"] = each[best]
+    return answer | {"hindsight": lp_weights(measured, limits)}
+
+
+def _estimates(rows: Sequence[Mapping[str, Any]], units: Units) -> F64 | None:
+    """Estimated sums per episode, shape (K, 1+I), or None where there are none."""
+    if not all("estimates" in row for row in rows):
+        return None
+    values = [
+        [units.rescale(value, "discounted", "episode") for value in row["estimates"].values()] for row in rows
+    ]
+    return np.array(values)
+
+
+def _episode_limits(limits: Sequence[Mapping[str, Any]]) -> F64:
+    """The limits per episode, shape (I,)."""
+    if any(limit["episode"] is None for limit in limits):
+        raise InputError("the run knows no horizon, so its limits cannot be stated per episode.")
+    return np.array([limit["episode"] for limit in limits], dtype=np.float64)
+
+
+def _named(names: Sequence[str], values: F64) -> dict[str, float]:
+    return dict(zip(names, map(float, values), strict=True))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"{path} is not there: {path.parent} is not the folder of a finished run.") from None
+    except ValueError as error:
+        raise InputError(f"{path} is not readable as a run ({error}).") from error
+    return content
