@@ -222,8 +222,10 @@ def _stages(plan: Plan, parts: Path, workers: int, watch: Watch | None) -> Itera
                     done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
                     for future in done:
                         future.result()
+                    if watch is None:
+                        continue
                     for index, tail in enumerate(tails):
-                        for line in tail.new_lines() if watch is not None else ():
+                        for line in tail.new_lines():
                             watch(index, line["steps"], line["return"], line["cost"])
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
