@@ -26,10 +26,11 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 class Options:
     """Choose an algorithm's settings without the environment, by estimates on held-out episodes.
 
-    Each candidate is trained on one part of the episodes; fitted Q evaluation on the other part estimates
-    its reward and costs. Chosen is the best reward among candidates whose estimated costs (the largest of
-    several networks) are within their limits, else the least excess. Writes tune.csv, tune.md, best.json
-    with the settings and the command to use. A stopped search goes on when the same command is given again.
+    Each candidate is trained on one part of the episodes; a model fitted to the other part (fitted Q
+    evaluation where observations are one-hot) estimates its reward and costs. Chosen is the best reward
+    among candidates whose estimated costs (the largest of several networks) are within their limits, else
+    the least excess. Writes tune.csv, tune.md, best.json with the settings and the command to use. A
+    stopped search goes on when the same command is given again.
 
     Examples:
         slater tune pdca ball.hdf5 --limit 20
@@ -58,10 +59,12 @@ class Options:
     """seed of training, of the split and of the draw of samples"""
     held_out: float = 0.2
     """share of the episodes to judge by, in (0, 1)"""
-    estimate_steps: int = 8_000
-    """iterations of fitted Q evaluation per policy"""
-    estimate_copies: int = 2
-    """networks per utility in it; a cost counts as the largest of them"""
+    estimator: Literal["auto", "model", "fqe"] = "auto"
+    """model: rollouts in a model of the held-out episodes; fqe: fitted Q evaluation; auto: fqe for one-hot"""
+    estimate_steps: int = 15_000
+    """iterations of the model's fit, or of fitted Q evaluation per policy"""
+    estimate_copies: int = 3
+    """networks of the model, or per utility; a cost counts as the largest of their estimates"""
     estimate_members: int = 5
     """policies of a mixture that are estimated at most; evenly spaced ones stand for more"""
     engine: Literal["local", "ray"] = "local"
@@ -102,7 +105,9 @@ def run(args: list[str]) -> int:
         if name in fixed:
             raise InputError(f"{name} is both fixed and searched; give it once.")
     points = candidates(options.algorithm, options.preset, fixed, space, options.samples, options.seed)
-    judge = Judge(options.estimate_steps, options.estimate_copies, options.estimate_members)
+    judge = Judge(
+        options.estimate_steps, options.estimate_copies, options.estimate_members, options.estimator
+    )
     dataset = load(locate(options.data))
     split_episodes(dataset, options.held_out, options.seed)
     refuse_unjudged(options.algorithm, {**fixed, **points[0]}, options.preset, dataset)

@@ -15,18 +15,26 @@ open.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
+from numpy.typing import NDArray
 
+from slater.data import Dataset, StoredDataset
 from slater.deep.networks import MLP, PolicyNetwork
-from slater.deep.problem import Batch, Problem
+from slater.deep.problem import Batch, Data, Problem, draw
 
-__all__ = ["DynamicsModel", "ModelFit", "counts_episodes", "fit_step", "make_model", "model_values"]
+__all__ = [
+    "DynamicsModel", "ModelFit", "ModelOPE", "counts_episodes", "fit_step", "make_model", "model_values",
+    "suits_a_model",
+]  # fmt: skip
 
 #: a change of state of more than this many standard deviations is a fault of the simulator or of a network
 LARGEST_CHANGE = 10.0
@@ -168,3 +176,61 @@ def model_values(
     keys = jax.random.split(key, jax.tree.leaves(model.networks)[0].shape[0])
     values: Array = jax.vmap(one)(model.networks, keys)
     return values
+
+
+def suits_a_model(dataset: Dataset | StoredDataset) -> bool:
+    """Whether states are points that can move a little; one-hot observations are names, and FQE is exact."""
+    seen = dataset.initial_observations
+    return not bool(np.all((seen == 0) | (seen == 1)) and np.all(seen.sum(axis=1) == 1))
+
+
+@dataclass(frozen=True, eq=False)
+class ModelOPE:
+    """Estimates of one policy after another by a model that is fitted once, to `data`.
+
+    steps, batch_size, learning_rate: of the fit; copies: networks; rollouts: per network and policy.
+    """
+
+    problem: Problem
+    data: Data
+    steps: int = 15_000
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    hidden: tuple[int, ...] = (128, 128)
+    copies: int = 3
+    rollouts: int = 1024
+
+    @cached_property
+    def model(self) -> DynamicsModel:
+        """The fitted model; the same for the same data and settings."""
+
+        @eqx.filter_jit
+        def fitted(data: Data) -> DynamicsModel:
+            key_start, key_run = jax.random.split(jax.random.key(0))
+
+            def step(index: Array, fit: ModelFit) -> ModelFit:
+                batch = draw(data, self.problem, jax.random.fold_in(key_run, index), self.batch_size)
+                return fit_step(fit, batch, self.problem.gamma, self.learning_rate, self.steps)[0]
+
+            start = make_model(
+                self.problem, self.hidden, self.copies, self.learning_rate, self.steps, key_start
+            )
+            end: ModelFit = jax.lax.fori_loop(0, self.steps, step, start)
+            return end.model
+
+        found: DynamicsModel = fitted(self.data)
+        return found
+
+    def __call__(self, policy: PolicyNetwork, key: Array) -> NDArray[np.float64]:
+        """J of every utility by every network, shape (copies, 1+I), in the units of `model_values`."""
+        return np.asarray(self._values(self.model, policy, key), dtype=np.float64)
+
+    @cached_property
+    def _values(self) -> Any:
+        @eqx.filter_jit
+        def values(model: DynamicsModel, policy: PolicyNetwork, key: Array) -> Array:
+            key_first, key_rollout = jax.random.split(key)
+            rows = jax.random.randint(key_first, (self.rollouts,), 0, self.data.initial.shape[0])
+            return model_values(self.problem, model, policy, self.data.initial[rows], key_rollout)
+
+        return values

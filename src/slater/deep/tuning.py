@@ -1,7 +1,8 @@
 """Settings chosen without the environment: candidates, their estimates on held-out episodes, the choice.
 
-Every candidate is trained on one part of the episodes and judged on the other: fitted Q evaluation of its
-mixture, member by member, on episodes that training never saw. A cost counts as the largest of several
+Every candidate is trained on one part of the episodes and judged on the other, which training never saw:
+its mixture, member by member, by rollouts in a model fitted to those episodes, or by fitted Q evaluation
+where observations are one-hot. A cost counts as the largest of several
 networks' estimates, a reward as their mean. Chosen is the best reward among candidates whose every cost is
 within its limit, or the least excess where there is none. The choice is as good as the estimates are: they
 share the data's gaps with training, and nothing here has seen the environment.
@@ -14,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -26,6 +27,7 @@ from slater.data import Dataset
 from slater.deep import checkpoint
 from slater.deep.algorithm import Algorithm, find, make_config
 from slater.deep.estimators import FQE
+from slater.deep.model import ModelOPE, suits_a_model
 from slater.deep.networks import PolicyNetwork
 from slater.deep.problem import Data, Problem, prepare
 from slater.errors import InputError
@@ -109,13 +111,15 @@ def split_episodes(dataset: Dataset, held_out: float, seed: int) -> tuple[Datase
 class Judge:
     """Estimates of a finished run's mixture on held-out episodes.
 
-    steps: iterations of FQE per member; copies: networks per utility; members: at most so many are
-    estimated; of a mixture of more, evenly spaced ones stand for all.
+    steps: iterations of the model's fit, or of FQE per member; copies: networks of the model, or per
+    utility; members: at most so many are estimated; of a mixture of more, evenly spaced ones stand for all.
+    estimator: auto is fqe for one-hot observations, else model.
     """
 
-    steps: int = 8_000
-    copies: int = 2
+    steps: int = 15_000
+    copies: int = 3
     members: int = 5
+    estimator: Literal["auto", "model", "fqe"] = "auto"
 
     def __post_init__(self) -> None:
         for name in ("steps", "copies", "members"):
@@ -135,13 +139,15 @@ class Judge:
         problem, data = _held_out_data(algorithm, run["limits"], kept, held)
         weighted = _weighted_members(folder, algorithm, problem, self.members)
         config = algorithm.config
-        fqe = FQE(
+        with_model = self.estimator == "model" or (self.estimator == "auto" and suits_a_model(held))
+        kind_of_estimate: type[ModelOPE] | type[FQE] = ModelOPE if with_model else FQE
+        estimate = kind_of_estimate(
             problem, data, steps=self.steps, batch_size=config.batch_size, hidden=config.hidden,
             copies=self.copies,
         )  # fmt: skip
         J = np.zeros(1 + problem.costs)
         for step, weight, policy in weighted:
-            copies = fqe(policy, jax.random.fold_in(jax.random.key(run["seed"]), step))
+            copies = estimate(policy, jax.random.fold_in(jax.random.key(run["seed"]), step))
             J += weight * np.append(copies[:, 0].mean(), copies[:, 1:].max(axis=0))
         tau = problem.tau.astype(np.float64)
         raw, names = problem.unscaled(J), problem.cost_names
@@ -155,12 +161,12 @@ class Judge:
 
 
 def judged_policy(algorithm: Algorithm[Any, Any], problem: Problem) -> PolicyNetwork:
-    """The algorithm's policy as shapes without values; refused if fitted Q evaluation cannot judge it."""
+    """The algorithm's policy as shapes without values; refused if no estimate can judge it."""
     key = jax.random.key(0)
     shapes = eqx.filter_eval_shape(lambda key: algorithm.policy(algorithm.init(problem, key)), key)
     if not isinstance(shapes, PolicyNetwork):
         raise InputError(
-            f"fitted Q evaluation cannot judge the policy of {algorithm.name}, which is more than a "
+            f"an estimate from data cannot judge the policy of {algorithm.name}, which is more than a "
             "distribution of actions given a state; choose its settings in the environment."
         )
     return shapes
