@@ -63,3 +63,5 @@ class Terminal(Watcher):
         if "mixture_estimates" in result:
             text = ", ".join(f"{name} {value:.3g}" for name, value in result["mixture_estimates"].items())
             self.console.print(f"estimated discounted sums of the mixture: {text}")
+        for text in result.get("warnings", ()):
+            self.console.print(f"warning: {text}", highlight=False)

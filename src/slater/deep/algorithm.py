@@ -158,6 +158,13 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         del problem, state, members, weights
         return {}
 
+    def examine(
+        self, problem: Problem, state: State, dataset: Dataset | StoredDataset
+    ) -> tuple[dict[str, Any], list[str]]:
+        """A last look at the data, after training: what it adds to the result, and sentences of warning."""
+        del problem, state, dataset
+        return {}, []
+
     def choose(
         self, problem: Problem, state: State, data: Any, members: Sequence[Member], policies: Sequence[Any],
         key: Array, tick: Callable[[str, int, int], None],

@@ -33,7 +33,7 @@ from slater.data import Dataset, StoredDataset
 from slater.deep.algorithm import Algorithm, Config, register
 from slater.deep.cdt_config import CDTConfig, released_targets
 from slater.deep.frontier import relabel, sampling_weights
-from slater.deep.problem import Data, Problem
+from slater.deep.problem import Data, Problem, scaled_actions
 from slater.deep.transformer import Transformer
 from slater.errors import InputError
 from slater.sequence_policy import SequencePolicy, Targets
@@ -214,13 +214,10 @@ class CDT(Algorithm[CDTConfig, CDTState]):
             least=togo[inside].min(axis=0).astype(np.float32) if config.clip_targets else None,
             most=largest.astype(np.float32) if config.clip_targets else None,
         )  # fmt: skip
-        actions = dataset.actions
-        if problem.action_low is not None and problem.action_high is not None:
-            actions = 2.0 * (actions - problem.action_low) / (problem.action_high - problem.action_low) - 1.0
         f32 = jnp.float32
         return Sequences(
             obs=jnp.asarray((dataset.observations - problem.obs_mean) / problem.obs_std),
-            actions=jnp.asarray(actions),
+            actions=jnp.asarray(scaled_actions(dataset.actions, problem)),
             togo=jnp.asarray(togo, f32), costs=jnp.asarray(dataset.costs * problem.scale[1:], f32),
             start=jnp.asarray(table.starts[kept][views]), length=jnp.asarray(table.lengths[kept][views]),
             shift=jnp.asarray(shift, f32), cumulative=jnp.asarray(np.cumsum(weights), f32),

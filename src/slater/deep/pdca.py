@@ -46,6 +46,7 @@ from slater.deep.algorithm import Algorithm, Config, Member, register
 from slater.deep.dual import EXP3, DualState, make_dual, relative_excess
 from slater.deep.estimators import FittedQ, polyak
 from slater.deep.model import ModelFit, fit_step, make_model, model_values
+from slater.deep.model_check import check_model
 from slater.deep.networks import Critic, PolicyNetwork, make_critic, make_policy
 from slater.deep.pdca_config import PAPER, PDCAConfig
 from slater.deep.pdca_losses import (
@@ -328,6 +329,15 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     ) -> dict[str, Any]:
         """The `certificate`."""
         return certificate(self.config, problem, state.lam_mean, members, weights)
+
+    def examine(
+        self, problem: Problem, state: PDCAState, dataset: Dataset | StoredDataset
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Whether the model suits the data: logged episodes, played again in it."""
+        if state.model is None:
+            return {}, []
+        figures, warning = check_model(problem, state.model.model, dataset)
+        return {"model_check": figures}, [warning] if warning else []
 
     def _estimated(self, problem: Problem) -> range:
         """Utilities that are estimated: the costs; the reward too where something needs it or it is free."""
