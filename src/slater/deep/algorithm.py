@@ -86,6 +86,9 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     serves_all_limits: ClassVar[bool] = False
     #: the largest number of costs it can limit; None: any
     most_costs: ClassVar[int | None] = None
+    #: whether limits enter `init` and `update` as `Problem.tau` and by their units alone: runs under several
+    #: limits can then be one program, in which tau is an argument (`slater.deep.together`)
+    limits_are_tau: ClassVar[bool] = False
     #: whether it can learn from one shard of the data after the other; by default, unless it overrides
     #: `data`, which sees the whole dataset
     streams: ClassVar[bool] = True

@@ -92,6 +92,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     """Algorithm 2 and its repaired default; see the module's text."""
 
     name: ClassVar[str] = "pdca"
+    limits_are_tau: ClassVar[bool] = True
     Config: ClassVar[type[Config]] = PDCAConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": PAPER,
