@@ -32,9 +32,13 @@ def pointmass_values(policy: Policy, episodes: int, seed: int, length: int = 25)
 
 
 def pointmass(
-    episodes: int = 40, length: int = 25, costs: int = 1, seed: int = 0, discrete: bool = False
-) -> Dataset:
-    """A point on a line: reward for moving right, cost i for being right of a mark; random actions."""
+    episodes: int = 40, length: int = 25, costs: int = 1, seed: int = 0, discrete: bool = False,
+    noise: float = 0.0,
+) -> Dataset:  # fmt: skip
+    """A point on a line: reward for moving right, cost i for being right of a mark; random actions.
+
+    noise: standard deviation of what is added to every move.
+    """
     rng = np.random.default_rng(seed)
     position = np.zeros(episodes)
     columns: dict[str, list[np.ndarray]] = {k: [] for k in ("obs", "act", "rew", "cost", "next")}
@@ -42,6 +46,8 @@ def pointmass(
         index = rng.integers(3, size=episodes)
         action = index - 1.0 if discrete else rng.uniform(-1, 1, episodes)
         after = _moved(position, action)
+        if noise > 0:
+            after = after + rng.normal(0.0, noise, episodes)
         columns["obs"].append(np.stack([position, position**2], axis=1))
         columns["act"].append(index if discrete else np.stack([action, rng.uniform(-1, 1, episodes)], axis=1))
         columns["rew"].append(after + 0.1)

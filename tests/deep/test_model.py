@@ -8,6 +8,7 @@ import pytest
 
 from slater.data import Dataset, Metadata
 from slater.deep.model import DynamicsModel, counts_episodes, fit_step, make_model, model_values
+from slater.deep.model_check import check_model, replay
 from slater.deep.networks import make_policy
 from slater.deep.problem import draw, prepare
 from slater.limits import resolve_limits
@@ -54,8 +55,9 @@ def test_episodes_in_the_model_cost_what_they_cost_in_the_world(seed):
     np.testing.assert_allclose(problem.tau / problem.scale[1:] * 25 * (1 - GAMMA), 5.0, rtol=1e-5)
 
 
-def test_a_discounted_limit_is_compared_with_a_discounted_sum():
-    """One state, cost 1 in every step: 1/(1-gamma), up to the hundredth that is cut."""
+def test_equal_episodes_and_a_limit_on_discounted_sums():
+    """Cost 1 in every step: estimated at 1/(1-gamma), up to the hundredth that is cut; no variance between
+    episodes for the model to explain, and nothing to warn of."""
     n = 400
     data = Dataset.from_arrays(
         observations=np.random.default_rng(0).normal(size=(n, 2)), actions=np.zeros((n, 1)),
@@ -67,6 +69,10 @@ def test_a_discounted_limit_is_compared_with_a_discounted_sum():
     policy = make_policy(problem, (8,), jax.random.key(0))
     values = model_values(problem, model, policy, device.initial, jax.random.key(3))
     np.testing.assert_allclose(problem.unscaled(np.asarray(values))[0], [20.0, 10.0], rtol=0.02)
+    figures, warning = check_model(problem, model, data)
+    assert warning is None
+    assert figures["utilities"]["cost"]["explained_variance"] is None
+    assert abs(figures["utilities"]["cost"]["bias"]) < 1.0
 
 
 def test_an_end_ends_the_costs():
@@ -93,3 +99,31 @@ def test_states_stay_within_what_the_data_have_shown():
     assert bool(((s_next >= model.low - room - 1e-5) & (s_next <= model.high + room + 1e-5)).all())
     assert bool(((utilities >= model.utility_low) & (utilities <= model.utility_high)).all())
     assert bool(((end >= 0) & (end <= 1)).all())
+
+
+def test_a_model_of_what_actions_settle_is_trusted():
+    """Every utility of logged episodes is reproduced from the first observation and the actions alone."""
+    problem, _, model = pointmass_model()
+    data = pointmass(episodes=200)
+    figures, warning = check_model(problem, model, data)
+    assert warning is None
+    assert figures["episodes"] == 200
+    for name in ("reward", "c0"):
+        assert figures["utilities"][name]["explained_variance"] > 0.8
+    np.testing.assert_allclose(figures["utilities"]["c0"]["logged_mean"], data.episodes.costs.mean())
+    logged, predicted = replay(problem, model, data)
+    np.testing.assert_allclose(logged[:, 0], data.episodes.returns)
+    np.testing.assert_allclose(figures["utilities"]["reward"]["bias"], (predicted - logged)[:, 0].mean())
+
+
+def test_a_model_of_luck_is_not_trusted_and_the_warning_names_cost_and_figures():
+    data = pointmass(episodes=200, noise=0.4)
+    problem, _, model = fitted(data, "5")
+    figures, warning = check_model(problem, model, data)
+    found = figures["utilities"]["c0"]
+    assert found["explained_variance"] < 0.5
+    assert warning is not None
+    assert "cost c0" in warning
+    assert f"{max(found['explained_variance'], 0):.0%}" in warning
+    assert f"{found['bias']:+.3g}" in warning
+    assert "--preset fqe" in warning

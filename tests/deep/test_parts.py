@@ -1,5 +1,6 @@
 """The parts of the game, each by a property that defines it."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from slater.deep.critics import advantage, bellman_error, bellman_halves, residual
-from slater.deep.dual import DUALS, make_dual, project_simplex
+from slater.deep.critics import advantage, bellman_error, bellman_halves, residual, sized_loss
+from slater.deep.dual import DUALS, EXP3, make_dual, project_simplex
+from slater.deep.networks import MLP
 from slater.deep.selection import lp_weights, select
 
 finite = st.floats(-100, 100, width=32)
@@ -107,9 +109,74 @@ def test_selection_trusts_only_careful_estimates():
 
 
 def test_log_prob_of_a_squashed_gaussian_integrates_to_one():
-    from slater.deep.networks import MLP, Gaussian
+    from slater.deep.networks import Gaussian
 
     policy = Gaussian(MLP([1, 4, 2], jax.random.key(0)), (-1.0, 0.0))
     grid = jnp.linspace(-0.9989, 0.9989, 20_001)[:, None]
     density = jnp.exp(policy.log_prob(jnp.zeros_like(grid), grid))
     np.testing.assert_allclose(float(jnp.trapezoid(density, grid[:, 0])), 1.0, atol=0.02)
+
+
+@settings(deadline=None)
+@given(st.floats(0, 10, width=32), finite, st.floats(0.1, 50))
+def test_the_sizes_of_a_critics_loss_are_one_loss(E, A, beta):
+    """Multiples of each other, so with the same minimiser; atac's weights are at most 1."""
+    E, A = jnp.asarray(E), jnp.asarray(A)
+    printed = float(sized_loss(E, A, beta, "printed"))
+    tolerance = {"rtol": 1e-4, "atol": 1e-4 * (1 + beta) * (1 + abs(float(A)))}
+    np.testing.assert_allclose(float(sized_loss(E, A, beta, "bellman")) * beta, printed, **tolerance)
+    np.testing.assert_allclose(float(sized_loss(E, A, beta, "atac")) * max(beta, 1), printed, **tolerance)
+    weights = jax.grad(lambda pair: sized_loss(*pair, beta, "atac"))((E, A))
+    np.testing.assert_allclose(max(map(float, weights)), 1.0, rtol=1e-6)
+
+
+#: (rewards, costs (., I), limits) of one state's actions, and the multipliers of the saddle point. One cost:
+#: reckless or idle, the dual function max(1 - lambda, 0) + lambda/2 is smallest at 1. Two: each costs its
+#: own kind, and lambda = (1, 0.5) makes all three actions equal.
+GAMES = [
+    ([1.0, 0.0], [[1.0], [0.0]], [0.5], [1.0]),
+    ([1.0, 0.5, 0.0], [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [0.3, 0.3], [1.0, 0.5]),
+]
+
+
+@pytest.mark.parametrize(("rewards", "costs", "tau", "answer"), GAMES)
+def test_exp3_finds_the_multiplier_of_a_small_game(rewards, costs, tau, answer):
+    """It hears only the Lagrangian of the arm it played, from a policy that answers as well as it can."""
+    R, C, tau = jnp.asarray(rewards), jnp.asarray(costs), jnp.asarray(tau)
+    dual = EXP3(B=2.0, rate=0.05, levels=4, start=2.0)
+
+    def play(state, key):
+        key_noise, key_arm = jax.random.split(key)
+        value = jnp.max(R - C @ state.lam) + tau @ state.lam  # estimates of it are noisy
+        moved = dual.update(state, value + 0.05 * jax.random.normal(key_noise), key_arm)
+        return moved, moved.lam
+
+    keys = jax.random.split(jax.random.key(0), 6000)
+    state, played = jax.jit(lambda keys: jax.lax.scan(play, dual.init(len(tau)), keys))(keys)
+    arms = np.asarray(dual.arms(len(tau)))
+    np.testing.assert_allclose(arms[np.argmax(state.memory[:-3])], answer)
+    assert np.all(np.isclose(np.asarray(played[3000:]), answer).all(axis=1).mean() > 0.5)
+    assert {tuple(row) for row in np.asarray(played).tolist()} <= {tuple(row) for row in arms.tolist()}
+
+
+@pytest.mark.parametrize(("costs", "count"), [(1, 6), (2, 21), (3, 56)])
+def test_exp3s_arms_are_a_grid_of_the_players_set(costs, count):
+    dual = EXP3(B=3.0, rate=0.1, start=3.0)
+    arms = np.asarray(dual.arms(costs))
+    assert len(arms) == len(np.unique(arms, axis=0)) == count
+    assert arms.min() == 0
+    np.testing.assert_allclose(arms.sum(axis=1).max(), 3.0, rtol=1e-6)
+    first = np.asarray(dual.init(costs).lam)
+    nearest = np.abs(arms - 3.0 / costs).max(axis=1).min()
+    np.testing.assert_allclose(np.abs(first - 3.0 / costs).max(), nearest)
+
+
+def test_layer_norm_takes_the_scale_out_of_hidden_layers():
+    """Hidden weights times 7: another network without it, the same function with it."""
+    for layer_norm in (False, True):
+        one = MLP([3, 16, 16, 1], jax.random.key(0), layer_norm=layer_norm)
+        two = eqx.tree_at(
+            lambda m: [*m.weights[:-1], *m.biases[:-1]], one, replace_fn=lambda leaf: 7.0 * leaf
+        )
+        x = jax.random.normal(jax.random.key(1), (20, 3))
+        assert np.allclose(one(x), two(x), rtol=1e-3, atol=1e-3) == layer_norm

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -12,13 +13,32 @@ from slater.deep import Run, Watcher
 from slater.deep.problem import Problem
 from slater.limits import limit_table
 
-__all__ = ["Terminal", "figures"]
+__all__ = ["Rows", "Terminal", "figures"]
 
 
 def figures(row: Mapping[str, Any]) -> str:
     """What to watch, in one line: multipliers, OPE cost, losses of the policy and critics, rollouts."""
     shown = ("lambda/", "ope/", "eval/", "loss/f", "loss/pi")
     return "  ".join(f"{name} {value:.3g}" for name, value in row.items() if name.startswith(shown))
+
+
+class Rows(Watcher):
+    """Keeps the last row of a run of a sweep in `rows`, under its folder, and says that it is there."""
+
+    def __init__(
+        self, rows: MutableMapping[Path, Mapping[str, Any]], folder: Path, changed: Callable[[], None]
+    ) -> None:
+        self.rows, self.folder, self.changed = rows, folder, changed
+
+    def progressed(self, row: Mapping[str, Any]) -> None:
+        """Keep the row."""
+        self.rows[self.folder] = row
+        self.changed()
+
+    def finished(self, result: Mapping[str, Any]) -> None:
+        """Keep the result."""
+        self.rows[self.folder] = {"done": True, **result}
+        self.changed()
 
 
 class Terminal(Watcher):
@@ -64,3 +84,5 @@ class Terminal(Watcher):
             if key in result:
                 text = ", ".join(f"{name} {value:.3g}" for name, value in result[key].items())
                 self.console.print(f"estimated for the mixture, {what}: {text}")
+        for text in result.get("warnings", ()):
+            self.console.print(f"warning: {text}", highlight=False)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -71,8 +72,11 @@ class Options:
     """write the metrics for TensorBoard too, to OUT/tensorboard"""
     wandb: str | None = None
     """send the metrics to this project of Weights & Biases too; WANDB_MODE=offline keeps them in OUT/wandb"""
+    engine: Literal["auto", "processes", "vmap"] = "auto"
+    """how a sweep runs: a process of one thread per run, or runs that differ in seed and limit as one program
+    (for a GPU; data in memory); auto takes vmap where there is a GPU"""
     processes: int | None = None
-    """runs at the same time in a sweep (default: one per core)"""
+    """runs at the same time in a sweep of processes (default: one per core)"""
     all_threads: bool = False
     """use every core for this one run: faster alone; its bits may then differ from those in a sweep"""
     worker: bool = False
@@ -92,6 +96,8 @@ def run(args: list[str]) -> int:
         options = replace(options, data=_sample())
     if options.seeds is not None or options.sweep:
         return _sweep(options)
+    if options.engine == "vmap":
+        raise InputError("--engine vmap is for sweeps; add --seeds N or --sweep NAME=V1,V2,...")
     return _guarded(lambda: _train(options))
 
 
@@ -158,22 +164,36 @@ def _train(options: Options) -> None:
 
     assert options.data is not None
     assert options.out is not None
+    limits, settings, seed = _point(options, {})
+    train(
+        options.algorithm, _load(options.data, options.memory), limits, options.out, seed=seed,
+        preset=options.preset, watcher=_watcher(options, options.out), options=_run_options(options),
+        **settings,
+    )  # fmt: skip
+
+
+def _point(options: Options, point: Mapping[str, str]) -> tuple[list[str], dict[str, Any], int]:
+    """Limits, settings and seed of one run, `point` of a sweep overruling what is given for all."""
+    limits = [text for group in options.limit for text in group]
     settings: dict[str, Any] = _pairs(options.set, "--set")
     if options.steps is not None:
         settings["steps"] = options.steps
-    watcher = _watcher(options, options.out)
-    train(
-        options.algorithm, _load(options.data, options.memory),
-        [text for group in options.limit for text in group], options.out,
-        seed=options.seed, preset=options.preset, watcher=watcher,
-        options={
-            "data": str(options.data), "env": options.env, "eval_episodes": options.eval_episodes,
-            "eval_every": options.eval_every or (2500 if options.env else None),
-            "log_every": options.log_every, "checkpoint_every": options.checkpoint_every,
-            "memory": options.memory,
-        },
-        **settings,
-    )  # fmt: skip
+    for name, value in point.items():
+        if name == "limit":
+            limits = [value]
+        elif name != "seed":
+            settings[name.replace("-", "_")] = value
+    return limits, settings, int(point.get("seed", options.seed))
+
+
+def _run_options(options: Options) -> dict[str, Any]:
+    """What is recorded of a run besides algorithm, limits, settings and seed."""
+    return {
+        "data": str(options.data), "env": options.env, "eval_episodes": options.eval_episodes,
+        "eval_every": options.eval_every or (2500 if options.env else None),
+        "log_every": options.log_every, "checkpoint_every": options.checkpoint_every,
+        "memory": options.memory,
+    }  # fmt: skip
 
 
 def _resume(options: Options) -> None:
@@ -201,29 +221,80 @@ def _watcher(options: Options, folder: Path) -> Any:
 
 
 def _sweep(options: Options) -> int:
-    from slater.deep.sweep import Job, grid, run_jobs
+    from slater.deep.sweep import grid
 
     assert options.out is not None
-    assert options.data is not None
     texts = [text for group in options.sweep for text in group]
-    points = list(grid(texts, range(options.seed, options.seed + (options.seeds or 1))))
-    jobs = []
-    for point in points:
-        folder = options.out / "-".join(f"{name}={value.replace('/', ':')}" for name, value in point.items())
-        jobs.append(Job(folder, tuple(_worker_arguments(options, point, folder))))
+    points: dict[Path, dict[str, str]] = {}
+    for point in grid(texts, range(options.seed, options.seed + (options.seeds or 1))):
+        name = "-".join(f"{name}={value.replace('/', ':')}" for name, value in point.items())
+        points[options.out / name] = point
+    engine = options.engine
+    if engine == "auto":
+        import jax
+
+        engine = "processes" if jax.default_backend() == "cpu" else "vmap"
+    failures: dict[Path, str] = {}
+
+    def work() -> None:
+        failures.update((_as_one_program if engine == "vmap" else _in_processes)(options, points))
+
+    if code := _guarded(work):
+        return code
+    print(run_table([run_row(folder) for folder in points]))
+    for folder, words in failures.items():
+        print(f"slater: {folder.name} failed: {words}", file=sys.stderr)
+    for folder in points:
+        for text in _warnings(folder):
+            print(f"slater: {folder.name}: warning: {text}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _in_processes(options: Options, points: Mapping[Path, Mapping[str, str]]) -> dict[Path, str]:
+    """Every run of a sweep as a process of its own; what went wrong, by folder."""
+    from slater.deep.sweep import Job, run_jobs
+
+    jobs = [Job(folder, tuple(_worker_arguments(options, points[folder], folder))) for folder in points]
     processes = options.processes or os.cpu_count() or 1
     console = Console(stderr=True)
     console.print(f"{len(jobs)} runs, {min(processes, len(jobs))} at a time, in {options.out}")
     with Live(console=console, refresh_per_second=2) as live:
+        return run_jobs(jobs, processes, lambda rows: live.update(_sweep_table(rows)))
 
-        def watch(rows: Mapping[Path, Mapping[str, Any]]) -> None:
-            live.update(_sweep_table(rows))
 
-        failures = run_jobs(jobs, processes, watch)
-    print(run_table([run_row(job.folder) for job in jobs]))
-    for folder, words in failures.items():
-        print(f"slater: {folder.name} failed: {words}", file=sys.stderr)
-    return 1 if failures else 0
+def _as_one_program(options: Options, points: Mapping[Path, Mapping[str, str]]) -> dict[Path, str]:
+    """The runs of a sweep as one program, or as few as their settings allow; what went wrong, by folder."""
+    if not options.all_threads:
+        _one_thread()
+    from slater.commands.terminal import Rows
+    from slater.deep.loggers import Several
+    from slater.deep.sweep import last_row
+    from slater.deep.together import Planned, train_together
+    from slater.deep.training import make_run
+
+    assert options.data is not None
+    data = _load(options.data, options.memory)
+    console = Console(stderr=True)
+    console.print(f"{len(points)} runs as one program where they differ in seed and limit, in {options.out}")
+    with Live(console=console, refresh_per_second=2) as live:
+        rows: dict[Path, Mapping[str, Any]] = {folder: last_row(folder) for folder in points}
+        plans = []
+        for folder, point in points.items():
+            limits, settings, seed = _point(options, point)
+            run = make_run(
+                options.algorithm, data, limits, seed=seed, preset=options.preset,
+                options=_run_options(options), settings=settings,
+            )  # fmt: skip
+            shown = Rows(rows, folder, lambda: live.update(_sweep_table(rows)))
+            watcher = Several([shown, _watcher(replace(options, worker=True), folder)])
+            plans.append(Planned(run, folder, watcher))
+        return train_together(plans, data)
+
+
+def _warnings(folder: Path) -> list[str]:
+    """What a finished run warns of."""
+    path = folder / "result.json"
+    return list(json.loads(path.read_text()).get("warnings", ())) if path.is_file() else []
 
 
 def _worker_arguments(options: Options, point: Mapping[str, str], folder: Path) -> list[str]:
@@ -232,17 +303,8 @@ def _worker_arguments(options: Options, point: Mapping[str, str], folder: Path) 
     if (folder / "run.json").exists():
         return ["--resume", str(folder), *loggers]
     assert options.data is not None
-    limits = [text for group in options.limit for text in group]
-    settings = _pairs(options.set, "--set")
-    seed = point["seed"]
-    for name, value in point.items():
-        if name == "limit":
-            limits = [value]
-        elif name != "seed":
-            settings[name.replace("-", "_")] = value
-    if options.steps is not None:
-        settings.setdefault("steps", str(options.steps))
-    arguments = [options.algorithm, options.data, "--out", str(folder), "--seed", seed]
+    limits, settings, seed = _point(options, point)
+    arguments = [options.algorithm, options.data, "--out", str(folder), "--seed", str(seed)]
     for text in limits:
         arguments += ["--limit", text]
     for name, value in settings.items():

@@ -86,6 +86,9 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     serves_all_limits: ClassVar[bool] = False
     #: the largest number of costs it can limit; None: any
     most_costs: ClassVar[int | None] = None
+    #: whether limits enter `init` and `update` as `Problem.tau` and by their units alone: runs under several
+    #: limits can then be one program, in which tau is an argument (`slater.deep.together`)
+    limits_are_tau: ClassVar[bool] = False
     #: whether it can learn from one shard of the data after the other; by default, unless it overrides
     #: `data`, which sees the whole dataset
     streams: ClassVar[bool] = True
@@ -157,6 +160,13 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         """What the algorithm adds to a run's result, as JSON: certificates, multipliers."""
         del problem, state, members, weights
         return {}
+
+    def examine(
+        self, problem: Problem, state: State, dataset: Dataset | StoredDataset
+    ) -> tuple[dict[str, Any], list[str]]:
+        """A last look at the data, after training: what it adds to the result, and sentences of warning."""
+        del problem, state, dataset
+        return {}, []
 
     def choose(
         self, problem: Problem, state: State, data: Any, members: Sequence[Member], policies: Sequence[Any],

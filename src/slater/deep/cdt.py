@@ -20,8 +20,7 @@ of the returns of those episodes that keep the limits. One model serves all limi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -32,93 +31,14 @@ from jax import Array
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithm import Algorithm, Config, register
+from slater.deep.cdt_config import CDTConfig, released_targets
 from slater.deep.frontier import relabel, sampling_weights
-from slater.deep.problem import Data, Problem
+from slater.deep.problem import Data, Problem, scaled_actions
 from slater.deep.transformer import Transformer
 from slater.errors import InputError
 from slater.sequence_policy import SequencePolicy, Targets
 
 __all__ = ["CDT", "CDTConfig", "CDTNetwork", "CDTState", "Contexts", "Sequences"]
-
-#: OSRL's targets, (return, cost limit) per task, set by hand
-RELEASED_TARGETS: Mapping[str, tuple[tuple[float, float], ...]] = {
-    "AntCircle": ((300, 10), (350, 20), (400, 40)),
-    "AntRun": ((700, 10), (750, 20), (800, 40)),
-    "BallCircle": ((700, 10), (750, 20), (800, 40)),
-    "BallRun": ((500, 10), (500, 20), (700, 40)),
-    "CarCircle": ((450, 10), (500, 20), (550, 50)),
-    "CarRun": ((575, 10), (575, 20), (575, 40)),
-    "DroneCircle": ((700, 10), (750, 20), (800, 40)),
-    "DroneRun": ((400, 10), (500, 20), (600, 40)),
-}
-
-
-@dataclass(frozen=True)
-class CDTConfig(Config):
-    """Settings of CDT. "released" marks what the preset changes, and to what."""
-
-    steps: int = 20_000
-    """gradient iterations (released: 100,000)"""
-    batch_size: int = 256
-    """contexts per iteration (released: 2048)"""
-    hidden: tuple[int, ...] = (128, 128, 128)
-    """one entry per transformer block, all the same: the width of the tokens"""
-    heads: int = 8
-    """attention heads; they divide the width"""
-    context: int = 10
-    """steps that the model sees at once, four tokens each"""
-    dropout: float = 0.1
-    """share of embeddings, attention weights and block outputs that is zeroed in training"""
-    learning_rate: float = 3e-4
-    """of AdamW, after a linear warm-up (released: 1e-4)"""
-    warmup: int = 500
-    """iterations of warm-up"""
-    weight_decay: float = 1e-4
-    """of AdamW"""
-    clip: float = 0.25
-    """largest norm of a gradient"""
-    cost_weight: float = 0.02
-    """w_c, weight of predicting the step's costs"""
-    entropy_start: float = 0.1
-    """beta at the start"""
-    entropy_rate: float = 1e-4
-    """learning rate of log beta"""
-    target_entropy: float | None = None
-    """target of H in nats; None: -1 per continuous action dimension, or a tenth of log(actions)"""
-    cost_sampling: float = 0.8
-    """how much rarer the costliest episode is drawn than a free one, in [0, 1)"""
-    cost_cap: float | None = None
-    """draw episodes by max(0, cap - cost) instead, in cost per episode (released: 70)"""
-    augment: float = 0.2
-    """relabelled episodes beyond the frontier, as a share of all"""
-    headroom: float = 0.1
-    """how far relabelled returns go above the best one, as a share of the range of returns"""
-    decrease: float = 0.2
-    """how far under the frontier an episode may be that stands in for it, as a share of that range"""
-    inputs: Literal["standardised", "released"] = "standardised"
-    """to-go tokens: less their mean over their standard deviation, or R/10 and 50 - C (released)"""
-    targets: Literal["data", "released"] = "data"
-    """return to ask for: from the data, or OSRL's table by task (released)"""
-    target_quantile: float = 0.9
-    """which quantile of the returns of episodes within the limits is asked for"""
-    clip_targets: bool = True
-    """keep what is to go within what the model was trained on while acting (released: no)"""
-    jump: int | None = None
-    """steps dropped from a full context while acting, None: half of it; 1 reuses no keys (released: 1)"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(set(self.hidden)) > 1 or self.hidden[0] % self.heads:
-            raise InputError(
-                f"hidden must repeat one width that {self.heads} heads divide, not {self.hidden}."
-            )
-        if self.jump is not None and not 1 <= self.jump <= self.context:
-            raise InputError(f"jump must be from 1 to context ({self.context}), not {self.jump}.")
-        for name in ("dropout", "cost_sampling"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} must be in [0, 1), not {getattr(self, name)}.")
-        if not 0 <= self.target_quantile <= 1:
-            raise InputError(f"target_quantile must be in [0, 1], not {self.target_quantile}.")
 
 
 class Sequences(NamedTuple):
@@ -257,7 +177,7 @@ class CDT(Algorithm[CDTConfig, CDTState]):
                     f"the cheapest costs {cheapest:g}: raise cost_cap, or give none."
                 )
         if self.config.targets == "released":
-            _released_targets(dataset)
+            released_targets(dataset)
 
     def data(self, dataset: Dataset, problem: Problem, data: Data) -> Sequences:
         """Complete episodes with what is to go at each step, relabelled ones, and the weights to draw by."""
@@ -289,18 +209,15 @@ class CDT(Algorithm[CDTConfig, CDTState]):
         self.targets = Targets(
             episodes=np.concatenate([returns[:, None], costs], axis=1).astype(np.float32),
             quantile=config.target_quantile,
-            table=_released_targets(dataset) if config.targets == "released" else None,
+            table=released_targets(dataset) if config.targets == "released" else None,
             centre=centre.astype(np.float32), spread=spread.astype(np.float32),
             least=togo[inside].min(axis=0).astype(np.float32) if config.clip_targets else None,
             most=largest.astype(np.float32) if config.clip_targets else None,
         )  # fmt: skip
-        actions = dataset.actions
-        if problem.action_low is not None and problem.action_high is not None:
-            actions = 2.0 * (actions - problem.action_low) / (problem.action_high - problem.action_low) - 1.0
         f32 = jnp.float32
         return Sequences(
             obs=jnp.asarray((dataset.observations - problem.obs_mean) / problem.obs_std),
-            actions=jnp.asarray(actions),
+            actions=jnp.asarray(scaled_actions(dataset.actions, problem)),
             togo=jnp.asarray(togo, f32), costs=jnp.asarray(dataset.costs * problem.scale[1:], f32),
             start=jnp.asarray(table.starts[kept][views]), length=jnp.asarray(table.lengths[kept][views]),
             shift=jnp.asarray(shift, f32), cumulative=jnp.asarray(np.cumsum(weights), f32),
@@ -396,15 +313,3 @@ class CDT(Algorithm[CDTConfig, CDTState]):
         """The return that is asked for at the run's limits."""
         del members, weights
         return {"target_return": state.net.export(problem).target_return}
-
-
-def _released_targets(dataset: Dataset | StoredDataset) -> tuple[tuple[float, float], ...]:
-    """OSRL's targets for the dataset's task."""
-    env = dataset.metadata.env_id or ""
-    for task, targets in RELEASED_TARGETS.items():
-        if task.lower() in env.lower().replace("-", "").replace("_", ""):
-            return targets
-    raise InputError(
-        f"the released targets of cdt are for {', '.join(RELEASED_TARGETS)}; "
-        f"this data is of {env or 'no task'}: add --set targets=data."
-    )

@@ -4,10 +4,12 @@ All players live on B Delta^I = {lambda >= 0, sum_i lambda_i <= B} (the box rule
 [0, B]^I) and share one interface: `init(costs)` gives a state, `update(state, excess)` moves it, and
 `state.lam`, shape (I,), is the multiplier now. `excess` is h - tau, shape (I,), in J-units divided by the
 scale of the limit (`relative_excess`), so that one rate serves limits of any size and any discount.
+`EXP3` alone is told something else: the value of the game.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +20,7 @@ from jax import Array
 
 __all__ = [
     "DUALS",
+    "EXP3",
     "PID",
     "Dual",
     "DualState",
@@ -33,14 +36,14 @@ __all__ = [
 
 
 class DualState(eqx.Module):
-    """The multipliers, shape (I,), and whatever the player remembers besides, shape (I,) or (2, I)."""
+    """The multipliers, shape (I,), and whatever the player remembers besides, of a shape of its own."""
 
     lam: Array
     memory: Array
 
 
 class Dual(Protocol):
-    """A lambda-player."""
+    """A lambda-player that is told excesses."""
 
     def init(self, costs: int) -> DualState:
         """The state before the first move, for `costs` constraints."""
@@ -195,11 +198,64 @@ class PID:
         return DualState(lam, jnp.stack([integral, excess]))
 
 
+@dataclass(frozen=True)
+class EXP3:
+    """A bandit over a grid of multipliers (the lambda-player of O3SRL, Chemingui et al. 2025).
+
+    arms    the points of B Delta^I whose entries are multiples of B / levels, `levels` + 1 of them for one
+            cost, binomial(levels + I, I) in general; an arm is played until the next move
+    loss    of the arm that was played, and of no other: the Lagrangian
+            L = J_R(pi) + lambda.(tau - J_C(pi)) of the policy that answered it, in J-units, brought to
+            [0, 1] by the smallest and the largest L heard so far
+    move    log w_arm <- log w_arm - rate * loss / (p_arm + rate / 2), p = w / sum w; the next arm is drawn
+            from the new p. The term rate / 2 keeps an unlikely arm's loss from blowing up (Neu 2015)
+
+    Against a policy that answers with its best response L is the dual function, which is smallest at the
+    multiplier of the saddle point; J_R must be in it, as the answers' rewards differ. One L per move says
+    little: expect tens of moves per arm before the weights say anything.
+
+    Memory, shape (arms + 3,): log w, the smallest and the largest L, the number of the arm being played.
+    """
+
+    B: float
+    rate: float
+    levels: int = 5
+    start: float = 0.0
+
+    def arms(self, costs: int) -> Array:
+        """The grid, shape (arms, I)."""
+        points = itertools.product(range(self.levels + 1), repeat=costs)
+        return jnp.array([p for p in points if sum(p) <= self.levels]) * (self.B / self.levels)
+
+    def init(self, costs: int) -> DualState:
+        """Equal weights; the arm nearest to `start` / I for every cost."""
+        arms = self.arms(costs)
+        first = jnp.argmin(jnp.sum((arms - self.start / costs) ** 2, axis=1))
+        memory = jnp.concatenate([jnp.zeros(len(arms)), jnp.array([jnp.inf, -jnp.inf]), first[None]])
+        return DualState(arms[first], memory)
+
+    def update(self, state: DualState, value: Array, key: Array) -> DualState:
+        """One move, given the Lagrangian L of the arm played (a scalar); `key` draws the next arm."""
+        arms = self.arms(state.lam.shape[0])
+        log_w, played = state.memory[:-3], state.memory[-1].astype(jnp.int32)
+        low, high = jnp.minimum(state.memory[-3], value), jnp.maximum(state.memory[-2], value)
+        # the first L has nothing to be compared with
+        loss = jnp.where(high > low, (value - low) / jnp.maximum(high - low, 1e-12), 0.5)
+        step = self.rate * loss / (jax.nn.softmax(log_w)[played] + 0.5 * self.rate)
+        log_w = jax.nn.log_softmax(log_w.at[played].add(-step))
+        following = jax.random.categorical(key, log_w)
+        memory = jnp.concatenate([log_w, jnp.stack([low, high, following.astype(log_w.dtype)])])
+        return DualState(arms[following], memory)
+
+
+#: players that are told excesses; "exp3" is told the Lagrangian
 DUALS = ("greedy", "greedy_box", "projected_gradient", "exponentiated_gradient", "pi")
 
 
-def make_dual(name: str, *, B: float, rate: float, gain: float, start: float) -> Dual:
-    """The player called `name` (one of `DUALS`)."""
+def make_dual(name: str, *, B: float, rate: float, gain: float, start: float, levels: int = 5) -> Dual | EXP3:
+    """The player called `name`: one of `DUALS`, or "exp3", which alone uses `levels`."""
+    if name == "exp3":
+        return EXP3(B, rate, levels, start)
     if name == "greedy":
         return Greedy(B)
     if name == "greedy_box":

@@ -118,6 +118,7 @@ class FQE:
     deflation: float = 0.01
     hidden: tuple[int, ...] = (256, 256)
     copies: int = 1
+    layer_norm: bool = False
 
     @property
     def _fitted(self) -> FittedQ:
@@ -127,7 +128,7 @@ class FQE:
     def _start(self, key: Array) -> _FQEState:
         problem = self.problem
         keys = jax.random.split(key, (1 + problem.costs) * self.copies)
-        h = tuple(make_critic(problem, self.hidden, k) for k in keys)
+        h = tuple(make_critic(problem, self.hidden, k, layer_norm=self.layer_norm) for k in keys)
         opt = self._fitted.adam.init(h)
         return _FQEState(h, h, opt, jnp.zeros(len(h)))
 

@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from slater.data import Dataset, StoredDataset
 from slater.deep.algorithm import Algorithm, Member
 from slater.deep.folder import Run, RunFolder
 from slater.deep.problem import Problem
@@ -21,7 +22,7 @@ __all__ = ["finish"]
 
 def finish(
     run: Run, algorithm: Algorithm[Any, Any], problem: Problem, data: Any, state: Any, folder: RunFolder,
-    key: Array, tick: Callable[[str, int, int], None],
+    key: Array, tick: Callable[[str, int, int], None], dataset: Dataset | StoredDataset,
 ) -> dict[str, Any]:  # fmt: skip
     """Choose the mixture, write policies and `result.json`, and return the result."""
     last, steps = algorithm.policy(state), algorithm.config.steps
@@ -34,6 +35,7 @@ def finish(
     mixture = Mixture(tuple(policies[k].export(problem) for k in chosen), weights[chosen])
     save_policy(mixture, folder.path / "mixture.safetensors")
     save_policy(last.export(problem), folder.path / "policy.safetensors")
+    examined, warnings = algorithm.examine(problem, state, dataset)
     result = {
         "algorithm": run.algorithm,
         "seed": run.seed,
@@ -41,6 +43,8 @@ def finish(
         "limits": problem.describe()["limits"],
         **_summary(problem, members, weights),
         **algorithm.report(problem, state, members, weights),
+        **examined,
+        **({"warnings": warnings} if warnings else {}),
     }
     write_atomic(folder.path / "result.json", json.dumps(result, indent=1).encode())
     return result

@@ -15,6 +15,7 @@ open.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,12 +33,14 @@ from slater.deep.networks import MLP, PolicyNetwork
 from slater.deep.problem import Batch, Data, Problem, draw
 
 __all__ = [
-    "DynamicsModel", "ModelFit", "ModelOPE", "counts_episodes", "fit_step", "make_model", "model_values",
-    "suits_a_model",
+    "DynamicsModel", "ModelFit", "ModelOPE", "careful_values", "counts_episodes", "fit_step", "make_model",
+    "model_values", "suits_a_model",
 ]  # fmt: skip
 
 #: a change of state of more than this many standard deviations is a fault of the simulator or of a network
 LARGEST_CHANGE = 10.0
+#: rollouts per network of the model in a careful estimate
+CAREFUL_ROLLOUTS = 1024
 #: weight of the utilities' squared errors beside those of the state's changes
 UTILITY_WEIGHT = 4.0
 
@@ -178,6 +181,20 @@ def model_values(
     return values
 
 
+def careful_values(
+    problem: Problem, model: DynamicsModel, data: Data
+) -> Callable[[PolicyNetwork, Array], Array]:
+    """`model_values` from many of the data's first states, compiled: (policy, key) -> (M, 1+I)."""
+
+    @eqx.filter_jit
+    def values(policy: PolicyNetwork, key: Array) -> Array:
+        key_first, key_rollout = jax.random.split(key)
+        rows = jax.random.randint(key_first, (CAREFUL_ROLLOUTS,), 0, data.initial.shape[0])
+        return model_values(problem, model, policy, data.initial[rows], key_rollout)
+
+    return values
+
+
 def suits_a_model(dataset: Dataset | StoredDataset) -> bool:
     """Whether states are points that can move a little; one-hot observations are names, and FQE is exact."""
     seen = dataset.initial_observations
@@ -188,7 +205,7 @@ def suits_a_model(dataset: Dataset | StoredDataset) -> bool:
 class ModelOPE:
     """Estimates of one policy after another by a model that is fitted once, to `data`.
 
-    steps, batch_size, learning_rate: of the fit; copies: networks; rollouts: per network and policy.
+    steps, batch_size, learning_rate: of the fit; copies: networks.
     """
 
     problem: Problem
@@ -198,7 +215,6 @@ class ModelOPE:
     learning_rate: float = 1e-3
     hidden: tuple[int, ...] = (128, 128)
     copies: int = 3
-    rollouts: int = 1024
 
     @cached_property
     def model(self) -> DynamicsModel:
@@ -221,16 +237,10 @@ class ModelOPE:
         found: DynamicsModel = fitted(self.data)
         return found
 
+    @cached_property
+    def _values(self) -> Callable[[PolicyNetwork, Array], Array]:
+        return careful_values(self.problem, self.model, self.data)
+
     def __call__(self, policy: PolicyNetwork, key: Array) -> NDArray[np.float64]:
         """J of every utility by every network, shape (copies, 1+I), in the units of `model_values`."""
-        return np.asarray(self._values(self.model, policy, key), dtype=np.float64)
-
-    @cached_property
-    def _values(self) -> Any:
-        @eqx.filter_jit
-        def values(model: DynamicsModel, policy: PolicyNetwork, key: Array) -> Array:
-            key_first, key_rollout = jax.random.split(key)
-            rows = jax.random.randint(key_first, (self.rollouts,), 0, self.data.initial.shape[0])
-            return model_values(self.problem, model, policy, self.data.initial[rows], key_rollout)
-
-        return values
+        return np.asarray(self._values(policy, key), dtype=np.float64)

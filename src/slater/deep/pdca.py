@@ -1,5 +1,8 @@
 """PDCA, Algorithm 2: the primal-dual-critic algorithm with neural networks.
 
+Here is the game; what each player minimises is in `pdca_losses`, the settings and the schedule in
+`pdca_config`, the mixture and its certificate in `pdca_output`.
+
 The game (Hong, Li, Tewari, "A Primal-Dual-Critic Algorithm for Offline Constrained Reinforcement
 Learning"), for minibatches D and limits tau on discounted costs:
 
@@ -40,21 +43,25 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithm import Algorithm, Config, Member, register
-from slater.deep.critics import advantage, bellman_error, bellman_halves, residual, squared_bellman_error
-from slater.deep.dual import DualState, make_dual, relative_excess
-from slater.deep.estimators import FQE, FittedQ, polyak
-from slater.deep.model import ModelFit, fit_step, make_model, model_values
-from slater.deep.networks import Categorical, Critic, PolicyNetwork, make_critic, make_policy
+from slater.deep.dual import EXP3, DualState, make_dual, relative_excess
+from slater.deep.estimators import FittedQ, polyak
+from slater.deep.model import ModelFit, fit_step, make_model, model_values, suits_a_model
+from slater.deep.model_check import check_model
+from slater.deep.networks import Critic, PolicyNetwork, make_critic, make_policy
 from slater.deep.pdca_config import PAPER, PDCAConfig
+from slater.deep.pdca_losses import (
+    Critics,
+    actor_loss,
+    clone_loss,
+    critics_loss,
+    printed_ope_loss,
+    returns_loss,
+    target_values,
+)
+from slater.deep.pdca_output import aim, cautious, certificate, chosen_mixture
 from slater.deep.problem import Batch, Data, Problem
-from slater.deep.selection import select
 
 __all__ = ["PAPER", "PDCA", "PDCAConfig", "PDCAState"]
-
-#: a careful estimate of a policy: J of every utility by several networks, shape (M, 1+I)
-Careful = Callable[[PolicyNetwork, Array], Any]
-#: rollouts per network of the model in a careful estimate
-CAREFUL_ROLLOUTS = 1024
 
 
 class PDCAState(eqx.Module):
@@ -85,6 +92,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     """Algorithm 2 and its repaired default; see the module's text."""
 
     name: ClassVar[str] = "pdca"
+    limits_are_tau: ClassVar[bool] = True
     Config: ClassVar[type[Config]] = PDCAConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": PAPER,
@@ -95,8 +103,9 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     def __init__(self, config: PDCAConfig) -> None:
         super().__init__(config)
         self.dual = make_dual(
-            config.dual, B=config.B, rate=config.dual_rate, gain=config.dual_gain, start=config.dual_start
-        )
+            config.dual, B=config.B, rate=config.dual_rate, gain=config.dual_gain, start=config.dual_start,
+            levels=config.dual_levels,
+        )  # fmt: skip
         self.fqe = FittedQ(config.eta_fast, config.ope_polyak, config.deflation)
         self.fast, self.slow = optax.adam(config.eta_fast), optax.adam(config.eta_slow)
 
@@ -106,32 +115,16 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         """The estimator auto becomes fqe where observations are one-hot, else model; parts fit into steps."""
         config = self.config
         if config.estimator == "auto":
-            seen = dataset.initial_observations
-            one_hot = bool(np.all((seen == 0) | (seen == 1)) and np.all(seen.sum(axis=1) == 1))
-            config = replace(config, estimator="fqe" if one_hot else "model")
+            config = replace(config, estimator="model" if suits_a_model(dataset) else "fqe")
         return config.shortened()
 
     def phase(self, step: int) -> tuple[str, int]:
         """warm, fit (of the model), then rounds of joint and ope; without rounds, joint to the end."""
-        config = self.config
-        if step < config.warm_steps:
-            return "warm", config.warm_steps
-        if step < config.start:
-            return "fit", config.start
-        if config.ope_length == 0:
-            return "joint", config.steps
-        start = config.start + (step - config.start) // config.round_length * config.round_length
-        if step < start + config.joint_steps:
-            return "joint", start + config.joint_steps
-        return "ope", start + config.round_length
+        return self.config.phase(step)
 
     def keeps(self, done: int) -> bool:
         """At the end of each round, with its estimate; without rounds, at the interval."""
-        config = self.config
-        if config.ope_length == 0:
-            return super().keeps(done)
-        rounds, rest = divmod(done - config.start, config.round_length)
-        return rest == 0 and rounds >= 1
+        return super().keeps(done) if self.config.ope_length == 0 else self.config.ends_round(done)
 
     # -- the game -----------------------------------------------------------------------------------------
 
@@ -191,48 +184,16 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         metrics: dict[str, Array],
     ) -> tuple[PDCAState, dict[str, Array]]:  # fmt: skip
         """theta, theta^i <- Adam on 2 E + A and 2 E - A."""
-        futures = [
-            # what a target network says of s': pessimistic over the copies, within what a value can be
-            jnp.clip(
-                _pessimist(u)(jnp.stack([t(batch.s_next, pi_next) for t in copies]), axis=0),
-                problem.value_low[u], problem.value_high[u],
-            )
-            for u, copies in enumerate(state.fg_target)
-        ]  # fmt: skip
+        futures = target_values(problem, state.fg_target, batch, pi_next)
 
-        def loss(
-            fg: tuple[tuple[Critic, ...], tuple[tuple[Critic, ...], ...]],
-        ) -> tuple[Array, dict[str, Array]]:
-            total, parts = jnp.zeros(()), {}
-            for u, copies in enumerate((fg[0], *fg[1])):
-                name = "f" if u == 0 else f"g_{problem.cost_names[u - 1]}"
-                for critic in copies:
-                    future = futures[u] if futures else None
-                    value, halves = self._critic_loss(critic, u, batch, pi_s, pi_next, future)
-                    total += value
-                parts[f"loss/{name}"] = value
-                parts[f"E_plus/{name}"], parts[f"E_minus/{name}"] = halves
-            return total, parts
+        def loss(fg: Critics) -> tuple[Array, dict[str, Array]]:
+            return critics_loss(self.config, problem, fg, batch, pi_s, pi_next, futures)
 
         grads, parts = jax.grad(loss, has_aux=True)((state.f, state.g))
         updates, opt_fg = self.fast.update(grads, state.opt_fg)
         f, g = optax.apply_updates((state.f, state.g), updates)
         fg_target = polyak(state.fg_target, (f, *g), self.config.polyak) if state.fg_target else ()
         return replace(state, f=f, g=g, opt_fg=opt_fg, fg_target=fg_target), metrics | parts
-
-    def _critic_loss(
-        self, f: Critic, u: int, batch: Batch, pi_s: Array, pi_next: Array, future: Array | None
-    ) -> tuple[Array, tuple[Array, Array]]:
-        """2 E_D(f, pi; U) +- A_D(f, pi): plus for the reward (u = 0), minus for a cost; and E's halves."""
-        f_sa, f_pi = f(batch.s, batch.a), f(batch.s, pi_s)
-        delta = residual(f_sa, batch.u[:, u], f(batch.s_next, pi_next), batch.discount)
-        A = advantage(f_pi, f_sa) * (1.0 if u == 0 else -1.0)
-        halves = bellman_halves(jax.lax.stop_gradient(delta))
-        if future is None:
-            return 2.0 * bellman_error(delta, self.config.C) + A, halves
-        delta_target = residual(f_sa, batch.u[:, u], future, batch.discount)
-        # divided by 2C, so that the Bellman gradient keeps its size whatever C is
-        return squared_bellman_error(delta, delta_target) + A / (2.0 * self.config.C), halves
 
     def _fresh_estimator(self, problem: Problem, state: PDCAState, step: Array) -> PDCAState:
         """New networks h at the first iteration of a round's OPE."""
@@ -249,7 +210,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         return replace(state, h=h, h_target=h_target, opt_h=opt_h)
 
     def _networks(self, problem: Problem, key: Array, count: int) -> tuple[Critic, ...]:
-        return tuple(make_critic(problem, self.config.hidden, k) for k in jax.random.split(key, count))
+        config, keys = self.config, jax.random.split(key, count)
+        return tuple(make_critic(problem, config.hidden, k, layer_norm=config.layer_norm) for k in keys)
 
     def _estimator(
         self, problem: Problem, state: PDCAState, batch: Batch, pi_next: Array, metrics: dict[str, Array]
@@ -265,12 +227,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             return state, metrics | dict(zip(names, losses, strict=True))
 
         def loss(h: tuple[Critic, ...]) -> tuple[Array, dict[str, Array]]:
-            parts = {}
-            for critic, name, u in zip(h, names, estimated, strict=True):
-                h_next = critic(batch.s_next, pi_next)
-                delta = residual(critic(batch.s, batch.a), batch.u[:, u], h_next, batch.discount)
-                parts[name] = bellman_error(delta, self.config.C)
-            return sum(parts.values(), jnp.zeros(())), parts
+            return printed_ope_loss(self.config, h, names, estimated, batch, pi_next)
 
         grads, parts = jax.grad(loss, has_aux=True)(state.h)
         updates, opt_h = self.fast.update(grads, state.opt_h)
@@ -280,46 +237,15 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         self, problem: Problem, state: PDCAState, batch: Batch, key: Array, metrics: dict[str, Array]
     ) -> tuple[PDCAState, dict[str, Array]]:
         """The policy: psi <- Adam on -A_D(f + sum_i lambda_i (tau_i - g^i), pi)."""
-        lam, config = state.dual.lam, self.config
-
-        def z(choice: Array) -> Array:
-            values = state.f[0](batch.s, choice)
-            for i, copies in enumerate(state.g):
-                values = values + lam[i] * (problem.tau[i] - copies[0](batch.s, choice))
-            return values
 
         def loss(pi: PolicyNetwork) -> Array:
-            if isinstance(pi, Categorical) and config.temperature > 0:
-                value = self._natural_gradient(problem, pi, batch, z)
-            else:
-                # A_D without its second term, which pi does not enter
-                value = -jnp.mean(z(pi.choice(batch.s, key)))
-            if config.clone_weight > 0:
-                size = jax.lax.stop_gradient(jnp.mean(jnp.abs(state.f[0](batch.s, batch.a))))
-                value -= config.clone_weight * size * jnp.mean(pi.log_prob(batch.s, batch.a))
-            return value
+            fg = (state.f, state.g)
+            return actor_loss(self.config, problem, pi, fg, state.dual.lam, batch, key)
 
         value, grads = jax.value_and_grad(loss)(state.pi)
         updates, opt_pi = self.slow.update(grads, state.opt_pi)
         pi = optax.apply_updates(state.pi, updates)
         return replace(state, pi=pi, opt_pi=opt_pi), metrics | {"loss/pi": value}
-
-    def _natural_gradient(
-        self, problem: Problem, pi: Categorical, batch: Batch, z: Callable[[Array], Array]
-    ) -> Array:
-        """Exponential weights on networks: logits move along z(s,.) - z(s,pi), pulled towards uniform.
-
-        The stationary point is softmax(A(s,.) / (temperature H)). The gradient in the logits does not
-        vanish with pi(a|s), so an action that was given up can come back.
-        """
-        logits = pi.mlp(batch.s)
-        actions = jnp.eye(problem.action_dim)
-        every = jnp.stack([z(jnp.broadcast_to(a, batch.a.shape)) for a in actions], axis=-1)
-        gain = every - jnp.sum(jax.nn.softmax(logits) * every, axis=-1, keepdims=True)
-        gain = jax.lax.stop_gradient(gain * (1.0 - problem.gamma))
-        centred = logits - jnp.mean(logits, axis=-1, keepdims=True)
-        pull = 0.5 * self.config.temperature * centred**2
-        return jnp.mean(jnp.sum(pull - gain * centred, axis=-1))
 
     def _lambda(
         self, problem: Problem, state: PDCAState, pi: PolicyNetwork, batch: Batch, key: Array, step: Array
@@ -327,7 +253,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         """z_i = tau_i - h^i(s0, pi), then the lambda-player's move (with rounds, at their end)."""
         config, length = self.config, self.config.round_length
         if state.model is not None:
-            estimate = _cautious(model_values(problem, state.model.model, pi, batch.s0, key))
+            estimate = cautious(model_values(problem, state.model.model, pi, batch.s0, key))
         else:
             choice = pi.choice(batch.s0, key)
             now = jnp.stack([jnp.mean(h(batch.s0, choice)) for h in state.h_target or state.h])
@@ -335,10 +261,13 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             rate = 1.0 if length == 1 else min(8.0 / config.ope_steps, 1.0)
             estimate = state.estimate + rate * (now - state.estimate)
         moves_now = (step + 1 - config.start) % length == 0
-        floor = 1e-3 / (1.0 - problem.gamma)
-        moved = self.dual.update(
-            state.dual, relative_excess(estimate[-problem.costs :], self._tau(problem), floor)
-        )
+        h, tau = estimate[-problem.costs :], aim(config, problem)
+        if isinstance(self.dual, EXP3):
+            value = estimate[0] + jnp.sum(state.dual.lam * (tau - h))
+            moved = self.dual.update(state.dual, value, jax.random.fold_in(key, 1))
+        else:
+            floor = 1e-3 / (1.0 - problem.gamma)
+            moved = self.dual.update(state.dual, relative_excess(h, tau, floor))
         dual = jax.tree.map(lambda new, old: jnp.where(moves_now, new, old), moved, state.dual)
         # lambda_bar is over the multipliers that were played, before this move
         round_number = (step + 1 - config.start) // length
@@ -362,21 +291,10 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
 
     def _warm(self, state: PDCAState, batch: Batch) -> tuple[PDCAState, dict[str, Array]]:
         """Clone the data's policy at the fast rate; regress f and g on the data's returns."""
-
-        def regression(critic: Critic, u: int) -> Array:
-            return jnp.mean((critic(batch.s, batch.a) - batch.returns[:, u]) ** 2)
-
-        def loss_fg(fg: tuple[tuple[Critic, ...], tuple[tuple[Critic, ...], ...]]) -> Array:
-            pairs = ((c, u) for u, copies in enumerate((fg[0], *fg[1])) for c in copies)
-            return sum((regression(c, u) for c, u in pairs), jnp.zeros(()))
-
-        def loss_pi(pi: PolicyNetwork) -> Array:
-            return -jnp.mean(pi.log_prob(batch.s, batch.a))
-
-        value_fg, grads_fg = jax.value_and_grad(loss_fg)((state.f, state.g))
+        value_fg, grads_fg = jax.value_and_grad(returns_loss)((state.f, state.g), batch)
         updates, opt_fg = self.fast.update(grads_fg, state.opt_fg)
         f, g = optax.apply_updates((state.f, state.g), updates)
-        value_pi, grads_pi = jax.value_and_grad(loss_pi)(state.pi)
+        value_pi, grads_pi = jax.value_and_grad(clone_loss)(state.pi, batch)
         updates, opt_pi = self.fast.update(grads_pi, state.opt_pi)
         pi = optax.apply_updates(state.pi, updates)
         fg_target = (f, *g) if state.fg_target else ()
@@ -400,83 +318,28 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         policies: Sequence[PolicyNetwork], key: Array, tick: Callable[[str, int, int], None],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Weights over the members: uniform, or the linear program with careful estimates."""
-        config = self.config
-        if config.mixture == "uniform":
+        if self.config.mixture == "uniform":
             return super().choose(problem, state, data, members, policies, key, tick)
-        if state.model is not None:
-            careful, most = self._careful_model(problem, state.model, data), len(members)
-        else:
-            careful, most = self._careful_fqe(problem, data, tick), config.select_limit
-
-        def refine(index: int) -> NDArray[np.float64]:
-            copies = careful(policies[index], jax.random.fold_in(key, members[index].step))
-            tick(f"policy of step {members[index].step}", 1, 1)
-            return np.asarray(_cautious(jnp.asarray(copies)), dtype=np.float64)
-
-        quick = np.array([m.estimates for m in members], dtype=np.float64)
-        weights, used, refined = select(quick, np.asarray(self._tau(problem), np.float64), refine, most)
-        better = [Member(m.step, tuple(used[k]), careful=k in refined) for k, m in enumerate(members)]
-        return weights, better
-
-    def _careful_model(self, problem: Problem, fit: ModelFit, data: Data) -> Careful:
-        """Many rollouts in the model."""
-
-        @eqx.filter_jit
-        def values(policy: PolicyNetwork, key: Array) -> Array:
-            key_first, key_rollout = jax.random.split(key)
-            rows = jax.random.randint(key_first, (CAREFUL_ROLLOUTS,), 0, data.initial.shape[0])
-            return model_values(problem, fit.model, policy, data.initial[rows], key_rollout)
-
-        return values
-
-    def _careful_fqe(self, problem: Problem, data: Data, tick: Callable[[str, int, int], None]) -> Careful:
-        """FQE from scratch."""
-        config = self.config
-        fqe = FQE(
-            problem, data, steps=config.select_steps, batch_size=config.batch_size, hidden=config.hidden,
-            learning_rate=config.eta_fast, polyak_rate=config.ope_polyak, deflation=config.deflation,
-            copies=config.select_copies,
-        )  # fmt: skip
-        return lambda policy, key: fqe(policy, key, lambda done: tick("FQE of a policy", done, fqe.steps))
+        model = None if state.model is None else state.model.model
+        return chosen_mixture(self.config, problem, model, data, members, policies, key, tick)
 
     def report(
         self, problem: Problem, state: PDCAState, members: Sequence[Member], weights: NDArray[np.float64]
     ) -> dict[str, Any]:
-        """Multipliers, slack, and an offline estimate of the duality gap, all in the data's units.
+        """The `certificate`."""
+        return certificate(self.config, problem, state.lam_mean, members, weights)
 
-            gap = max_pi [J_R - lam_bar.J_C](pi) + lam_bar.tau - [J_R - B max_i (J_Ci - tau_i)_+](mixture)
-
-        with FQE estimates for J, and the best of the kept policies for the maximum over all: an estimate
-        from below, honest only as far as those policies and FQE are.
-        """
-        names, lam = problem.cost_names, np.asarray(state.lam_mean, dtype=np.float64)
-        rate = problem.scale[1:] / problem.scale[0]
-        answer: dict[str, Any] = {"lambda_mean": dict(zip(names, (lam * rate).tolist(), strict=True))}
-        if all(member.estimates is not None for member in members):
-            J = np.array([member.estimates for member in members])
-            tau = problem.tau.astype(np.float64)
-            mixed = weights @ J
-            upper = float(np.max(J[:, 0] - J[:, 1:] @ lam) + lam @ tau)
-            lower = float(mixed[0] - self.config.B * max(np.max(mixed[1:] - tau), 0.0))
-            slack = (tau - mixed[1:]) / problem.scale[1:]
-            answer["slack"] = dict(zip(names, slack.tolist(), strict=True))
-            answer["duality_gap_estimate"] = (upper - lower) / float(problem.scale[0])
-        return answer
-
-    def _tau(self, problem: Problem) -> Array:
-        """The limits to aim at, shape (I,): tau less the margin."""
-        return jnp.asarray(problem.tau * (1.0 - self.config.margin))
+    def examine(
+        self, problem: Problem, state: PDCAState, dataset: Dataset | StoredDataset
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Whether the model suits the data: logged episodes, played again in it."""
+        if state.model is None:
+            return {}, []
+        figures, warning = check_model(problem, state.model.model, dataset)
+        return {"model_check": figures}, [warning] if warning else []
 
     def _estimated(self, problem: Problem) -> range:
-        """Utilities that h estimates: all where the mixture is chosen by estimates, else the costs."""
-        return range(0 if self.config.mixture == "lp" else 1, 1 + problem.costs)
-
-
-def _pessimist(u: int) -> Callable[..., Array]:
-    """The smaller value of a reward, the larger one of a cost."""
-    return jnp.min if u == 0 else jnp.max
-
-
-def _cautious(copies: Array) -> Array:
-    """One estimate per utility, shape (1+I,), from several, shape (M, 1+I): mean reward, largest cost."""
-    return jnp.append(jnp.mean(copies[:, 0]), jnp.max(copies[:, 1:], axis=0))
+        """Utilities that are estimated: the costs; the reward too where something needs it or it is free."""
+        config = self.config
+        reward = config.mixture == "lp" or config.dual == "exp3" or config.estimator == "model"
+        return range(0 if reward else 1, 1 + problem.costs)

@@ -1,4 +1,4 @@
-"""Settings of PDCA: the default, and Algorithm 2 as the paper prints it."""
+"""Settings of PDCA, the default and Algorithm 2 as the paper prints it, and the schedule that they make."""
 
 from __future__ import annotations
 
@@ -40,16 +40,24 @@ class PDCAConfig(Config):
     """bound on the sum of multipliers, for rewards and costs scaled to [0, 1] (paper: 5, from {2, 5, 10})"""
     critic: Literal["squared", "hinge"] = "squared"
     """form of E_D: squared double-Q residual, or the printed C max{E delta_+, E delta_-} (paper: hinge)"""
-    dual: Literal["greedy", "greedy_box", "projected_gradient", "exponentiated_gradient", "pi"] = (
+    layer_norm: bool = False
+    """normalise what each hidden layer of f, g and h gives over its units, before the ReLU"""
+    critic_loss: Literal["auto", "printed", "bellman", "atac"] = "auto"
+    """size of the critics' loss 2 E +- A, which is of order C: printed as it is, bellman divided by 2C, atac
+    by max(2C, 1); auto is printed for a hinge and bellman for a squared critic"""
+    dual: Literal["greedy", "greedy_box", "projected_gradient", "exponentiated_gradient", "pi", "exp3"] = (
         "projected_gradient"
     )
-    """lambda-player (paper: greedy_box)"""
+    """lambda-player (paper: greedy_box); exp3 is a bandit over a grid, which needs many rounds"""
     dual_rate: float = 0.5
-    """step of lambda for an estimate of twice the limit or more (gradient players)"""
+    """step of lambda for an estimate of twice the limit or more (gradient players); of a loss in [0, 1] in
+    the log-weights (exp3)"""
+    dual_levels: int = 5
+    """steps of exp3's grid on [0, B], per cost"""
     dual_gain: float = 0.5
     """proportional gain of the pi player, per relative excess"""
     dual_start: float = 1.0
-    """sum of the multipliers at the start (gradient players)"""
+    """sum of the multipliers at the start (gradient players; exp3: the nearest point of the grid)"""
     estimator: Literal["auto", "model", "fqe", "residual"] = "auto"
     """OPE for lambda: rollouts in a learned model, fitted Q evaluation, or E_D as printed (paper: residual);
     auto is fqe where observations are one-hot (such states have no smooth dynamics), else model"""
@@ -93,8 +101,9 @@ class PDCAConfig(Config):
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
         if not 0 <= self.margin < 1:
             raise InputError(f"margin must be in [0, 1), not {self.margin}.")
-        if self.model_copies < 1 or self.model_steps < 1:
-            raise InputError("model_copies and model_steps must be at least 1.")
+        for name in ("model_copies", "model_steps", "dual_levels"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if self.joint_steps < 1 or min(self.warm_steps, self.ope_steps, self.temperature) < 0:
             raise InputError(
                 "joint_steps must be at least 1; warm_steps, ope_steps and temperature at least 0."
@@ -114,6 +123,27 @@ class PDCAConfig(Config):
     def round_length(self) -> int:
         """Iterations of a round; 1 where everything moves in every iteration."""
         return self.joint_steps + self.ope_length if self.ope_length else 1
+
+    def phase(self, step: int) -> tuple[str, int]:
+        """The phase of iteration `step`, and the first iteration after it.
+
+        Phases are warm, fit (of the model), then rounds of joint and ope; without rounds, joint to the end.
+        """
+        if step < self.warm_steps:
+            return "warm", self.warm_steps
+        if step < self.start:
+            return "fit", self.start
+        if self.ope_length == 0:
+            return "joint", self.steps
+        start = self.start + (step - self.start) // self.round_length * self.round_length
+        if step < start + self.joint_steps:
+            return "joint", start + self.joint_steps
+        return "ope", start + self.round_length
+
+    def ends_round(self, done: int) -> bool:
+        """Whether the last of `done` iterations is the last one of a round."""
+        rounds, rest = divmod(done - self.start, self.round_length)
+        return rest == 0 and rounds >= 1
 
     def shortened(self) -> PDCAConfig:
         """These settings, with parts small enough for four rounds within `steps`; themselves if they fit."""

@@ -20,7 +20,17 @@ from slater.data import Dataset, StoredDataset
 from slater.errors import InputError
 from slater.limits import Limit, Units, limit_records
 
-__all__ = ["Batch", "Data", "Problem", "draw", "normalised", "prepare", "state_problem", "transitions"]
+__all__ = [
+    "Batch",
+    "Data",
+    "Problem",
+    "draw",
+    "normalised",
+    "prepare",
+    "scaled_actions",
+    "state_problem",
+    "transitions",
+]
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -239,16 +249,20 @@ def normalised(observations: F32, problem: Problem) -> F32:
     return (observations - problem.obs_mean) / problem.obs_std
 
 
+def scaled_actions(actions: NDArray[Any], problem: Problem) -> NDArray[Any]:
+    """Actions as the networks see them: continuous ones moved from their bounds to [-1, 1]."""
+    if problem.action_low is None or problem.action_high is None:
+        return actions
+    return 2.0 * (actions - problem.action_low) / (problem.action_high - problem.action_low) - 1.0
+
+
 def transitions(dataset: Dataset, problem: Problem) -> dict[str, NDArray[Any]]:
     """The columns of `Data` but `initial`, on the host: every row whose next observation is known."""
     rows = np.flatnonzero(dataset.next_known)
-    actions = dataset.actions[rows]
-    if problem.action_low is not None and problem.action_high is not None:
-        actions = 2.0 * (actions - problem.action_low) / (problem.action_high - problem.action_low) - 1.0
     utilities = _raw_utilities(dataset) * problem.scale
     return {
         "obs": normalised(dataset.observations[rows], problem),
-        "actions": actions,
+        "actions": scaled_actions(dataset.actions[rows], problem),
         "utilities": utilities[rows].astype(np.float32),
         "discount": (problem.gamma * (1.0 - dataset.terminals[rows])).astype(np.float32),
         "next_obs": normalised(dataset.next_observations[rows], problem),

@@ -21,7 +21,7 @@ from typing import IO
 from slater.deep.metrics import read_metrics
 from slater.errors import InputError
 
-__all__ = ["Job", "grid", "one_thread", "run_jobs"]
+__all__ = ["Job", "grid", "last_row", "one_thread", "run_jobs"]
 
 
 def one_thread(environment: Mapping[str, str]) -> dict[str, str]:
@@ -71,7 +71,7 @@ def run_jobs(
                 job = waiting.pop(0)
                 running[job.folder] = _start(job)
             time.sleep(0.5)
-            watch({job.folder: _last_row(job.folder) for job in jobs})
+            watch({job.folder: last_row(job.folder) for job in jobs})
             for folder, (process, log) in list(running.items()):
                 if process.poll() is not None:
                     del running[folder]
@@ -101,7 +101,8 @@ def _last_words(log: IO[bytes]) -> str:
     return lines[-1].removeprefix("slater: error: ") if lines else "the worker ended without a word"
 
 
-def _last_row(folder: Path) -> Mapping[str, object]:
+def last_row(folder: Path) -> Mapping[str, object]:
+    """The last row of metrics of a run, its result with `done` if it is finished, or nothing."""
     if (folder / "result.json").is_file():
         return {"done": True, **json.loads((folder / "result.json").read_text())}
     rows = read_metrics(folder / "metrics.jsonl")

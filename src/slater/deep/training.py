@@ -32,7 +32,21 @@ from slater.deep.streaming import Shards, Source, Whole, fits
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
 
-__all__ = ["DivergedError", "Watcher", "compile_chunk", "initial_state", "resume", "train"]
+__all__ = [
+    "EXPLOSION",
+    "DivergedError",
+    "Training",
+    "Watcher",
+    "begun",
+    "compile_chunk",
+    "initial_state",
+    "iteration",
+    "make_run",
+    "on_interrupt",
+    "open_data",
+    "resume",
+    "train",
+]
 
 #: no loss of scaled utilities comes near this while training is sane
 EXPLOSION = 1e8
@@ -77,32 +91,45 @@ def train(
     that fits in `memory` (an option, GB) is loaded, a larger one is trained on in shards. A folder that
     holds a run already is refused; continue it with `resume`.
     """
-    resolved = resolve_limits(limits, dataset.cost_names)
-    run = Run(
-        algorithm=algorithm, limits=tuple(map(str, resolved)), settings=settings, preset=preset, seed=seed,
-        fingerprint=dataset.fingerprint, **(options or {}),
-    )  # fmt: skip
+    run = make_run(algorithm, dataset, limits, seed=seed, preset=preset, options=options, settings=settings)
     folder = Path(out)
     if (folder / "run.json").exists():
         raise InputError(
             f"{folder} holds a run already; continue it with --resume {folder} or choose another folder."
         )
-    return _Training(run, dataset, folder, watcher or Watcher()).go()
+    return Training(run, dataset, folder, watcher or Watcher()).go()
+
+
+def make_run(
+    algorithm: str, dataset: Dataset | StoredDataset, limits: Sequence[Limit | str | float], *, seed: int,
+    preset: str | None, options: Mapping[str, Any] | None, settings: Mapping[str, Any],
+) -> Run:  # fmt: skip
+    """The record of a run, from the arguments of `train`."""
+    resolved = resolve_limits(limits, dataset.cost_names)
+    return Run(
+        algorithm=algorithm, limits=tuple(map(str, resolved)), settings=settings, preset=preset, seed=seed,
+        fingerprint=dataset.fingerprint, **(options or {}),
+    )  # fmt: skip
 
 
 def resume(
     folder: str | Path, dataset: Dataset | StoredDataset, watcher: Watcher | None = None
 ) -> dict[str, Any]:
     """Continue the run in `folder` from its last checkpoint; `dataset` must be the one it began with."""
+    return Training(begun(folder, dataset), dataset, Path(folder), watcher or Watcher()).go()
+
+
+def begun(folder: str | Path, dataset: Dataset | StoredDataset) -> Run:
+    """The run that was begun in `folder`, if it was with this dataset."""
     run = read_run(folder)
     if run.fingerprint != dataset.fingerprint:
         raise InputError(
             f"the data is not what {folder} was started with ({run.data}): its fingerprint differs."
         )
-    return _Training(run, dataset, Path(folder), watcher or Watcher()).go()
+    return run
 
 
-def _open(
+def open_data(
     run: Run, algorithm: Algorithm[Any, Any], dataset: Dataset | StoredDataset
 ) -> tuple[Problem, Source]:
     """The problem, and where its minibatches come from: all data at once if it fits, else shards."""
@@ -129,72 +156,99 @@ def _open(
     return problem, Whole(algorithm.data(dataset, problem, transitions))
 
 
-class _Training:
-    """One run in progress."""
+class Training:
+    """One run in progress: `go` alone, or `begin`, `record`, `end` around a loop that several runs share."""
 
-    def __init__(self, run: Run, dataset: Dataset | StoredDataset, folder: Path, watcher: Watcher) -> None:
+    def __init__(
+        self, run: Run, dataset: Dataset | StoredDataset, folder: Path, watcher: Watcher,
+        opened: tuple[Algorithm[Any, Any], Problem, Source] | None = None,
+    ) -> None:  # fmt: skip
+        """Prepare the data, or share what another run has `opened`: its algorithm, problem and source."""
         self.run, self.folder, self.watcher = run, RunFolder(folder), watcher
-        self.algorithm = run.make(dataset)
-        self.problem, self.source = _open(run, self.algorithm, dataset)
+        self.dataset = dataset
+        if opened is None:
+            algorithm = run.make(dataset)
+            opened = (algorithm, *open_data(run, algorithm, dataset))
+        self.algorithm, self.problem, self.source = opened
         self.key = jax.random.key(run.seed)
-        self.chunk = compile_chunk(self.algorithm, self.problem)
 
     def go(self) -> dict[str, Any]:
+        """Train to the end; the result."""
         try:
-            state = self._loop()
-            data = self.source.at(self.algorithm.config.steps)
-            key = jax.random.fold_in(self.key, 2**32 - 2)
-            result = finish(
-                self.run, self.algorithm, self.problem, data, state, self.folder, key, self.watcher.selecting
-            )
+            return self.end(self._loop())
         finally:
             self.source.close()
-        self.watcher.finished(result)
-        return result
 
     def _loop(self) -> Any:
         """The state after the last iteration."""
-        config = self.algorithm.config
-        initial = initial_state(self.algorithm, self.problem, self.key)
-        self.folder.claim(self.run, config, self.problem, checkpoint.size_of(initial))
-        state, step = self.folder.load(initial)
-        self.watcher.started(self.run, self.problem, step)
-        metrics = MetricsFile(self.folder.path / "metrics.jsonl", step)
-        clock = time.perf_counter()
+        chunk, steps = compile_chunk(self.algorithm, self.problem), self.algorithm.config.steps
+        state, step = self.begin(initial_state(self.algorithm, self.problem, self.key))
         interrupted = False
-        with _on_interrupt() as asked:
-            while step < config.steps and not interrupted:
-                phase, stop = self._next_stop(step)
+        with on_interrupt() as asked:
+            while step < steps and not interrupted:
+                phase, stop = self.next_stop(step)
                 before = time.perf_counter()
                 constants = (self.source.at(step), self.key)
-                state, sums, bad = self.chunk(constants, state, jnp.asarray(step), jnp.asarray(stop), phase)
+                state, sums, bad = chunk(constants, state, jnp.asarray(step), jnp.asarray(stop), phase)
                 row = {name: float(total) / (stop - step) for name, total in sums.items()}
-                self._check(int(bad), row)
-                seconds = time.perf_counter() - before
-                head = {"step": stop, "phase": phase, "steps_per_second": (stop - step) / seconds}
+                rate = (stop - step) / (time.perf_counter() - before)
+                self.record(state, stop, phase, row, int(bad), rate)
                 step = stop
-                if self.algorithm.keeps(step):
-                    member = Member(step, self.algorithm.estimates(self.problem, state))
-                    self.folder.keep(self.algorithm.policy(state), member)
-                if self.run.env and self.run.eval_every and step % self.run.eval_every == 0:
-                    row |= self._evaluate(state, step)
-                if step % self.run.log_every == 0 or step == config.steps:
-                    line = {**head, "seconds": round(time.perf_counter() - clock, 3), **row}
-                    metrics.write(line)
-                    self.watcher.progressed(line)
                 interrupted = asked.is_set()
                 if step % self.run.checkpoint_every == 0 or interrupted:
                     self.folder.save(state, step)
-        metrics.close()
-        self.folder.save(state, step)
+        self.stop(state, step)
         if interrupted:
             raise KeyboardInterrupt(
-                f"stopped after {step} of {config.steps} steps; continue with: "
+                f"stopped after {step} of {steps} steps; continue with: "
                 f"slater train --resume {self.folder.path}"
             )
         return state
 
-    def _next_stop(self, step: int) -> tuple[str, int]:
+    def begin(self, initial: Any) -> tuple[Any, int]:
+        """Claim the folder; the state and the step to go on from, `initial` and 0 in a new run."""
+        self.folder.claim(self.run, self.algorithm.config, self.problem, checkpoint.size_of(initial))
+        state, step = self.folder.load(initial)
+        self.watcher.started(self.run, self.problem, step)
+        self._metrics = MetricsFile(self.folder.path / "metrics.jsonl", step)
+        self._clock = time.perf_counter()
+        return state, step
+
+    def record(self, state: Any, step: int, phase: str, row: dict[str, float], bad: int, rate: float) -> None:
+        """Do what is due after iteration `step`: keep a member, roll out, write a line of metrics.
+
+        row: the means of a chunk's metrics; bad: the iteration in which a loss was not sane, or -1; rate:
+        iterations per second.
+        """
+        self._check(bad, row)
+        if self.algorithm.keeps(step):
+            member = Member(step, self.algorithm.estimates(self.problem, state))
+            self.folder.keep(self.algorithm.policy(state), member)
+        if self.run.env and self.run.eval_every and step % self.run.eval_every == 0:
+            row = row | self._evaluate(state, step)
+        if step % self.run.log_every == 0 or step == self.algorithm.config.steps:
+            head = {"step": step, "phase": phase, "steps_per_second": rate}
+            line = {**head, "seconds": round(time.perf_counter() - self._clock, 3), **row}
+            self._metrics.write(line)
+            self.watcher.progressed(line)
+
+    def stop(self, state: Any, step: int) -> None:
+        """Close the metrics and save."""
+        self._metrics.close()
+        self.folder.save(state, step)
+
+    def end(self, state: Any) -> dict[str, Any]:
+        """Choose the mixture from the last state and write what came out; the result."""
+        data = self.source.at(self.algorithm.config.steps)
+        key = jax.random.fold_in(self.key, 2**32 - 2)
+        result = finish(
+            self.run, self.algorithm, self.problem, data, state, self.folder, key,
+            self.watcher.selecting, self.dataset,
+        )  # fmt: skip
+        self.watcher.finished(result)
+        return result
+
+    def next_stop(self, step: int) -> tuple[str, int]:
         """The phase of iteration `step`, and the iteration before which something is due."""
         phase, stop = self.algorithm.phase(step)
         stop = min(stop, self.algorithm.config.steps, self.source.until(step) or stop)
@@ -243,6 +297,16 @@ def initial_state(algorithm: Algorithm[Any, Any], problem: Problem, key: Array) 
     return init(key)
 
 
+def iteration(
+    algorithm: Algorithm[Any, Any], problem: Problem, data: Any, key: Array, step: Array, state: Any,
+    phase: str,
+) -> tuple[Any, dict[str, Array]]:  # fmt: skip
+    """Iteration `step` of a run: its minibatch and all its noise come from (`key`, `step`)."""
+    key_batch, key_update = jax.random.split(jax.random.fold_in(key, step))
+    batch = algorithm.draw(problem, data, key_batch)
+    return algorithm.update(problem, state, batch, key_update, step, phase)
+
+
 def compile_chunk(
     algorithm: Algorithm[Any, Any], problem: Problem
 ) -> Callable[..., tuple[Any, dict[str, Array], Array]]:
@@ -258,16 +322,14 @@ def compile_chunk(
     ) -> tuple[Any, dict[str, Array], Array]:
         data, key = constants
 
-        def iteration(step: Array, state: Any) -> tuple[Any, dict[str, Array]]:
-            key_batch, key_update = jax.random.split(jax.random.fold_in(key, step))
-            batch = algorithm.draw(problem, data, key_batch)
-            return algorithm.update(problem, state, batch, key_update, step, phase)
+        def one(step: Array, state: Any) -> tuple[Any, dict[str, Array]]:
+            return iteration(algorithm, problem, data, key, step, state, phase)
 
         def body(
             carry: tuple[Array, Any, dict[str, Array], Array],
         ) -> tuple[Array, Any, dict[str, Array], Array]:
             step, state, sums, _ = carry
-            state, metrics = iteration(step, state)
+            state, metrics = one(step, state)
             losses = [value for name, value in metrics.items() if name.startswith("loss/")]
             fine = jnp.all(jnp.abs(jnp.array(losses)) < EXPLOSION)  # False for NaN too
             sums = {name: sums[name] + value for name, value in metrics.items()}
@@ -276,7 +338,7 @@ def compile_chunk(
         def goes_on(carry: tuple[Array, Any, dict[str, Array], Array]) -> Array:
             return (carry[0] < stop) & (carry[3] < 0)
 
-        shapes = eqx.filter_eval_shape(iteration, start, state)[1]
+        shapes = eqx.filter_eval_shape(one, start, state)[1]
         zeros = {name: jnp.zeros(leaf.shape) for name, leaf in shapes.items()}
         _, state, sums, bad = jax.lax.while_loop(goes_on, body, (start, state, zeros, jnp.asarray(-1)))
         return state, sums, bad
@@ -285,7 +347,7 @@ def compile_chunk(
 
 
 @contextmanager
-def _on_interrupt() -> Iterator[threading.Event]:
+def on_interrupt() -> Iterator[threading.Event]:
     """Ctrl-C and a polite kill set the event rather than stop in the middle; a second one stops at once."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -1,0 +1,86 @@
+"""PDCA's switchable parts on the engine: they are trained, saved and gone on with."""
+
+import os
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import slater.deep as deep
+from slater.deep.metrics import read_metrics
+from slater.deep.pdca import PDCA, PDCAConfig
+from slater.deep.problem import draw, prepare
+from slater.limits import resolve_limits
+
+from .problems import QUICK, pointmass
+
+OPTIONS = {"log_every": 5, "checkpoint_every": 10}
+
+
+class StopAt(deep.Watcher):
+    """Asks the run to stop, as Ctrl-C does, once it has passed a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def progressed(self, row) -> None:
+        if row["step"] >= self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_layer_norm_exp3_and_atacs_loss_are_saved_resumed_and_used(tmp_path):
+    settings = QUICK | {
+        "warm_steps": 10, "joint_steps": 5, "ope_steps": 5, "select_steps": 20, "select_limit": 1,
+        "layer_norm": True, "dual": "exp3", "critic_loss": "atac",
+    }  # fmt: skip
+    data = pointmass(discrete=True, costs=2)
+    with pytest.raises(KeyboardInterrupt):
+        deep.train(
+            "pdca", data, [5, 5], tmp_path, preset="fqe", options=OPTIONS, watcher=StopAt(40), **settings
+        )
+    deep.resume(tmp_path, data)
+    saved = load_file(tmp_path / "checkpoint.safetensors")
+    for critic in (".f[0]", ".g[0][0]", ".g[1][1]", ".h[2]", ".h_target[0]"):
+        for layer in (0, 1):
+            assert not np.all(saved[f"{critic}.mlp.gains[{layer}]"] == 1.0)
+    assert not any(name.startswith(".pi") and ("gains" in name or "shifts" in name) for name in saved)
+    rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if row["phase"] == "joint"]
+    played = {(row["lambda/c0"], row["lambda/c1"]) for row in rows}
+    assert len(played) > 1
+    assert all(float(x).is_integer() and x + y <= 5 for x, y in played)  # B = 5 in 5 steps
+
+
+@pytest.mark.parametrize(
+    ("estimator", "mixture", "dual", "ope_steps"),
+    [
+        ("model", "uniform", "greedy", 5),
+        ("model", "lp", "exp3", 5),
+        ("fqe", "uniform", "exp3", 5),
+        ("fqe", "uniform", "pi", 5),
+        ("residual", "uniform", "exp3", 0),
+        ("residual", "lp", "greedy_box", 0),
+    ],
+)
+def test_an_iteration_keeps_the_shape_of_the_state_whatever_parts_meet(estimator, mixture, dual, ope_steps):
+    """Else no loop could carry it."""
+    data = pointmass()
+    problem, device = prepare(data, resolve_limits([5], data.cost_names), 0.9)
+    config = PDCAConfig(
+        batch_size=8, hidden=(4,), gamma=0.9, estimator=estimator, mixture=mixture, dual=dual,
+        ope_steps=ope_steps,
+    )  # fmt: skip
+    algorithm, key = PDCA(config), jax.random.key(0)
+    state = jax.eval_shape(lambda: algorithm.init(problem, key))
+    for phase in ("joint", "ope") if config.ope_length else ("joint",):
+
+        def update(state, phase=phase):
+            batch = draw(device, problem, key, config.batch_size)
+            return algorithm.update(problem, state, batch, key, jnp.asarray(0), phase)[0]
+
+        after = jax.eval_shape(update, state)
+        assert jax.tree.structure(after) == jax.tree.structure(state)
+        for one, two in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
+            assert (one.shape, one.dtype) == (two.shape, two.dtype)
