@@ -37,6 +37,9 @@ def test_train_prints_the_limit_in_all_units_and_runs_lists_the_run(data, tmp_pa
     assert "per episode" in shown
     assert "5*" in shown
     assert "12.5" in shown  # 5 (1 - 0.9) 25 steps
+    assert "warning: the model" in shown  # five iterations fit no model
+    result = json.loads((tmp_path / "runs" / "x" / "result.json").read_text())
+    assert result["model_check"]["utilities"]["c0"]["explained_variance"] < 0.5
     assert slater("runs", tmp_path / "runs", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["state"] == "done"
