@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -95,8 +97,21 @@ def test_the_excess_is_in_units_of_the_limit():
         problem, _ = prepare(dataset, resolve_limits([text], dataset.cost_names), 0.9)
         np.testing.assert_allclose(problem.tau, 2.0, rtol=1e-6)  # 5 of 25 steps at gamma .9
         for cost, expected in ((4.0, 1.0), (2.0, 0.0), (3.0, 0.5), (90.0, 1.0)):
-            e, _ = excess(problem, config, jnp.array([[0.0], [cost]]))
+            e, _ = excess(problem, config, jnp.array([[cost]]))
             np.testing.assert_allclose(e, expected, atol=1e-6)
+
+
+def test_the_judge_of_a_cost_is_no_critic_that_the_policy_climbs():
+    """Critics that are all wrong about a cost do not move the multiplier's estimate; as released they do."""
+    dataset = pointmass()
+    problem, _ = prepare(dataset, resolve_limits(["5"], dataset.cost_names), 0.9)
+    s, a = jnp.zeros((4, problem.obs_dim)), jnp.zeros((4, problem.action_dim))
+    for judge, moves in (("own", False), ("critics", True)):
+        twins = Twins(make_config(BCQLag, {**QUICK, "judge": judge}))
+        state = twins.init(problem, jax.random.key(0))
+        wrong = jax.tree.map(lambda x: x + 1.0, state.target)
+        before, after = (twins.costs(s_, s, a) for s_ in (state, replace(state, target=wrong)))
+        assert bool(jnp.any(before != after)) == moves
 
 
 @settings(max_examples=20, deadline=None)
