@@ -161,8 +161,8 @@ def test_the_suite_covers_every_algorithm():
 
 @every
 def test_trains_and_leaves_policies_that_act(name, preset):
-    """On each kind of action it knows, and with two costs if it can."""
-    for kind, (discrete, _) in enumerate(kinds(name)):
+    """On each kind of action it knows, and with two costs if it can; a preset on the first of them."""
+    for kind, (discrete, _) in enumerate(kinds(name) if FULL or preset is None else kinds(name)[:1]):
         run, data = base(name, preset, kind)
         mixture, last = (policies.load(run / f"{file}.safetensors") for file in ("mixture", "policy"))
         assert isinstance(mixture, Mixture)
@@ -215,7 +215,7 @@ def test_what_ignores_the_limit_does(name, preset, tmp_path):
     assert weights(tmp_path / "other") == weights(run)
 
 
-@every
+@every_default
 def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
     """The state's policy and the file's: equal probabilities, or equal means and spreads of drawn actions."""
     for kind in range(len(kinds(name))):
