@@ -16,14 +16,11 @@ from slater.deep.metrics import read_metrics
 from slater.errors import InputError
 
 from .problems import QUICK, pointmass
+from .runs import StopAt, weights
 from .toy import Toy
 
 SETTINGS = {**QUICK, "warm_steps": 10, "joint_steps": 5, "model_steps": 10}
 OPTIONS = {"log_every": 7, "checkpoint_every": 10}
-
-
-def weights(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.safetensors"))}
 
 
 @pytest.fixture(autouse=True)
@@ -32,17 +29,6 @@ def toy(monkeypatch):
     from slater.deep import algorithm
 
     monkeypatch.setitem(algorithm._REGISTRY, "toy", Toy)
-
-
-class StopAt(deep.Watcher):
-    """Asks the run to stop, as Ctrl-C does, once it has passed a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def progressed(self, row) -> None:
-        if row["step"] >= self.step:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_ctrl_c_saves_and_the_resumed_run_ends_with_the_same_bits(tmp_path):

@@ -1,8 +1,5 @@
 """PDCA's switchable parts on the engine: they are trained, saved and gone on with."""
 
-import os
-import signal
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,19 +13,9 @@ from slater.deep.problem import draw, prepare
 from slater.limits import resolve_limits
 
 from .problems import QUICK, pointmass
+from .runs import StopAt
 
 OPTIONS = {"log_every": 5, "checkpoint_every": 10}
-
-
-class StopAt(deep.Watcher):
-    """Asks the run to stop, as Ctrl-C does, once it has passed a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def progressed(self, row) -> None:
-        if row["step"] >= self.step:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_layer_norm_exp3_and_atacs_loss_are_saved_resumed_and_used(tmp_path):

@@ -21,7 +21,8 @@ from slater.errors import InputError
 from slater.limits import resolve_limits
 
 from .problems import QUICK, pointmass
-from .test_engine import OPTIONS, SETTINGS, StopAt, weights
+from .runs import StopAt, weights
+from .test_engine import OPTIONS, SETTINGS
 from .toy import Toy
 
 ROWS = 400  # rows of a shard in these tests: 16 of 40 episodes

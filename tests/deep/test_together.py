@@ -17,6 +17,7 @@ from slater.deep.together import Planned, train_together
 from slater.deep.training import make_run
 
 from .problems import QUICK, pointmass
+from .runs import weights
 from .toy import Toy
 
 OPTIONS = {"log_every": 10, "checkpoint_every": 10}
@@ -63,10 +64,6 @@ def plans(out: Path, data, limits=("2", "5"), seeds=(0, 1), watcher=None) -> lis
             heard = (watcher if not found else None) or deep.Watcher()
             found.append(Planned(run, out / f"{limit}-{seed}", heard))
     return found
-
-
-def weights(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.safetensors"))}
 
 
 #: the default has four phases to compile, twice: with SLATER_FULL=1 only

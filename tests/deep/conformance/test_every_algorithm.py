@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -29,6 +28,7 @@ from slater.policy import Mixture
 
 from ..exact import behaviour, random_cmdp
 from ..problems import QUICK, pointmass, pointmass_values
+from ..runs import StopAt, weights
 
 #: settings that make a run short, per algorithm (name, preset)
 QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
@@ -136,21 +136,6 @@ def base(name: str, preset: str | None, kind: int = 0) -> tuple[Path, Any]:
     data, out = pointmass(discrete=discrete, costs=costs), Path(mkdtemp()) / "run"
     quick(name, preset, out, data)
     return out, data
-
-
-def weights(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.safetensors"))}
-
-
-class StopAt(deep.Watcher):
-    """Asks the run to stop, as Ctrl-C does, once it has passed a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def progressed(self, row) -> None:
-        if row["step"] >= self.step:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_the_suite_covers_every_algorithm():
