@@ -92,6 +92,7 @@ def run(args: list[str]) -> int:
 
 def _train(data: Dataset, options: DemoArgs) -> dict[str, Any]:
     from slater.commands.terminal import Terminal
+    from slater.data.samples import ballcircle
     from slater.deep import read_run, resume, train
     from slater.envs import make
 
@@ -108,7 +109,7 @@ def _train(data: Dataset, options: DemoArgs) -> dict[str, Any]:
         return resume(options.out, data, Terminal())
     return train(
         "pdca", data, [options.limit], options.out, seed=options.seed, watcher=Terminal(),
-        options={"env": ENV, "eval_every": EVERY, "data": "sample of bullet/BallCircle"},
+        options={"env": ENV, "eval_every": EVERY, "data": str(ballcircle())},
         steps=options.steps, **SETTINGS,
     )  # fmt: skip
 
