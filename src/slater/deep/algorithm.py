@@ -154,6 +154,10 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         del problem, state
         return None
 
+    def member(self, problem: Problem, state: State, step: int) -> tuple[Exportable, Member] | None:
+        """The policy to keep after iteration `step`, where `keeps` asks for one; None: nothing, after all."""
+        return self.policy(state), Member(step, self.estimates(problem, state))
+
     def report(
         self, problem: Problem, state: State, members: Sequence[Member], weights: NDArray[np.float64]
     ) -> dict[str, Any]:

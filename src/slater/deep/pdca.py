@@ -24,7 +24,8 @@ keeps the game and changes its parts where trials showed that they fail on netwo
     start      a cloned policy, and critics regressed on the data's returns
     pi-player  for discrete actions the natural gradient: logits follow the advantage and cannot die
     output     the mixture that a linear program finds among the kept policies, by a careful estimate of each
-               (`slater.deep.selection`); swinging iterates are good columns
+               (`slater.deep.selection`); swinging iterates are good columns, and a clone of the safe part of
+               the data is one more (`slater.deep.fallback`)
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from slater.data import Dataset, StoredDataset
 from slater.deep.algorithm import Algorithm, Config, Member, register
 from slater.deep.dual import EXP3, DualState, make_dual, relative_excess
 from slater.deep.estimators import FittedQ, polyak
+from slater.deep.fallback import Fallback, clone_safe, make_fallback
 from slater.deep.model import ModelFit, fit_step, make_model, model_values, suits_a_model
 from slater.deep.model_check import check_model
 from slater.deep.networks import Critic, PolicyNetwork, make_critic, make_policy
@@ -82,6 +84,7 @@ class PDCAState(eqx.Module):
     opt_h: Any
     opt_pi: Any
     model: ModelFit | None
+    fallback: Fallback | None
     dual: DualState
     lam_mean: Array
     estimate: Array
@@ -123,8 +126,16 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         return self.config.phase(step)
 
     def keeps(self, done: int) -> bool:
-        """At the end of each round, with its estimate; without rounds, at the interval."""
-        return super().keeps(done) if self.config.ope_length == 0 else self.config.ends_round(done)
+        """At the end of each round, with its estimate, and the fallback; without rounds, at the interval."""
+        if self.config.ope_length == 0:
+            return super().keeps(done)
+        return self.config.ends_round(done) or (self.config.has_fallback and done == self.config.start)
+
+    def member(self, problem: Problem, state: PDCAState, step: int) -> tuple[PolicyNetwork, Member] | None:
+        """The state's pi with its estimate; when the model is fitted, the fallback, which has none yet."""
+        if state.fallback is not None and step == self.config.start:
+            return (state.fallback.pi, Member(step)) if state.fallback.usable else None
+        return state.pi, Member(step, self.estimates(problem, state))
 
     # -- the game -----------------------------------------------------------------------------------------
 
@@ -144,6 +155,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             h_target=h if config.estimator == "fqe" else (),
             opt_fg=self.fast.init((f, g)), opt_h=self.fast.init(h), opt_pi=self.slow.init(pi),
             model=self._new_model(problem, key_h) if with_model else None,
+            fallback=make_fallback(problem, config.hidden, config.log_std_max, self.fast, key_pi)
+            if config.has_fallback else None,
             dual=self.dual.init(problem.costs), lam_mean=jnp.zeros(problem.costs),
             estimate=jnp.zeros(len(self._estimated(problem))),
         )  # fmt: skip
@@ -152,13 +165,12 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         self, problem: Problem, state: PDCAState, batch: Batch, key: Array, step: Array, phase: str
     ) -> tuple[PDCAState, dict[str, Array]]:
         """One iteration of Algorithm 2, or of a phase of it."""
-        if phase == "warm":
-            return self._warm(state, batch)
-        if phase == "fit":
-            return self._fit(problem, state, batch)
+        if phase in ("warm", "fit"):
+            first, metrics = self._warm(state, batch) if phase == "warm" else self._fit(problem, state, batch)
+            return self._clone_safe(problem, first, batch, step, metrics)
         key_s, key_next, key_initial = jax.random.split(key, 3)
         pi_s, pi_next = state.pi.choice(batch.s, key_s), state.pi.choice(batch.s_next, key_next)
-        metrics: dict[str, Array] = {}
+        metrics = {}
         in_rounds = self.config.ope_length > 0
         if phase == "joint":
             state, metrics = self._critics(problem, state, batch, pi_s, pi_next, metrics)
@@ -301,6 +313,16 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         state = replace(state, f=f, g=g, pi=pi, fg_target=fg_target, opt_fg=opt_fg, opt_pi=opt_pi)
         return state, {"loss/clone": value_pi, "loss/returns": value_fg}
 
+    def _clone_safe(
+        self, problem: Problem, state: PDCAState, batch: Batch, step: Array, metrics: dict[str, Array]
+    ) -> tuple[PDCAState, dict[str, Array]]:
+        """The fallback, if there is one."""
+        if state.fallback is None:
+            return state, metrics
+        tau = aim(self.config, problem)
+        fallback, parts = clone_safe(state.fallback, batch, tau, self.fast, step)
+        return replace(state, fallback=fallback), metrics | parts
+
     # -- the output ---------------------------------------------------------------------------------------
 
     def policy(self, state: PDCAState) -> PolicyNetwork:
@@ -326,8 +348,12 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     def report(
         self, problem: Problem, state: PDCAState, members: Sequence[Member], weights: NDArray[np.float64]
     ) -> dict[str, Any]:
-        """The `certificate`."""
-        return certificate(self.config, problem, state.lam_mean, members, weights)
+        """The `certificate`; and, of the fallback, the rows it was cloned from and the weight it got."""
+        answer = certificate(self.config, problem, state.lam_mean, members, weights)
+        if state.fallback is not None:
+            of_clone = [w for m, w in zip(members, weights, strict=True) if m.step == self.config.start]
+            answer["fallback"] = {"share": float(state.fallback.share), "weight": float(sum(of_clone))}
+        return answer
 
     def examine(
         self, problem: Problem, state: PDCAState, dataset: Dataset | StoredDataset

@@ -15,7 +15,8 @@ __all__ = ["PAPER", "PDCAConfig"]
 PAPER: Mapping[str, Any] = {
     "steps": 100_000, "batch_size": 512, "hidden": (256, 256), "C": 5.0, "critic": "hinge",
     "dual": "greedy_box", "estimator": "residual", "warm_steps": 0, "ope_steps": 0, "log_std_max": 2.0,
-    "temperature": 0.0, "mixture": "uniform", "margin": 0.0, "normalise_observations": False,
+    "temperature": 0.0, "mixture": "uniform", "fallback": False, "margin": 0.0,
+    "normalise_observations": False,
 }  # fmt: skip
 
 
@@ -87,6 +88,9 @@ class PDCAConfig(Config):
     """share of every limit that is held back, for what estimates and conversions get wrong (paper: 0)"""
     mixture: Literal["lp", "uniform"] = "lp"
     """weights over kept policies: linear program on estimates, or uniform (paper: uniform)"""
+    fallback: bool = True
+    """with a model and mixture lp: one more policy to mix, a clone of the rows after which every cost stayed
+    within its limit less the margin (paper: false)"""
     select_steps: int = 6_000
     """iterations of the careful FQE of each policy that the linear program gives weight"""
     select_copies: int = 2
@@ -113,6 +117,11 @@ class PDCAConfig(Config):
     def start(self) -> int:
         """Iterations before the first round: the warm start, and the model's if there is one."""
         return self.warm_steps + (self.model_steps if self.estimator == "model" else 0)
+
+    @property
+    def has_fallback(self) -> bool:
+        """Whether there is a clone to fall back on: only where the linear program can judge it at once."""
+        return self.fallback and self.estimator == "model" and self.mixture == "lp"
 
     @property
     def ope_length(self) -> int:

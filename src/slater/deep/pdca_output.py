@@ -51,7 +51,9 @@ def chosen_mixture(
         tick(f"policy of step {members[index].step}", 1, 1)
         return np.asarray(cautious(jnp.asarray(copies)), dtype=np.float64)
 
-    quick = np.array([m.estimates for m in members], dtype=np.float64)
+    # a member without an estimate (the fallback, of which a model's run has one) is refined like all others
+    unknown = np.zeros(1 + problem.costs)
+    quick = np.array([m.estimates or unknown for m in members], dtype=np.float64)
     weights, used, refined = select(quick, np.asarray(aim(config, problem), np.float64), refine, most)
     better = [Member(m.step, tuple(used[k]), careful=k in refined) for k, m in enumerate(members)]
     return weights, better

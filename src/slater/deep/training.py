@@ -23,7 +23,7 @@ from jax import Array
 
 from slater.data import Dataset, StoredDataset
 from slater.deep import checkpoint
-from slater.deep.algorithm import Algorithm, Member
+from slater.deep.algorithm import Algorithm
 from slater.deep.finish import finish
 from slater.deep.folder import Run, RunFolder, read_run
 from slater.deep.metrics import MetricsFile
@@ -221,9 +221,8 @@ class Training:
         iterations per second.
         """
         self._check(bad, row)
-        if self.algorithm.keeps(step):
-            member = Member(step, self.algorithm.estimates(self.problem, state))
-            self.folder.keep(self.algorithm.policy(state), member)
+        if self.algorithm.keeps(step) and (kept := self.algorithm.member(self.problem, state, step)):
+            self.folder.keep(*kept)
         if self.run.env and self.run.eval_every and step % self.run.eval_every == 0:
             row = row | self._evaluate(state, step)
         if step % self.run.log_every == 0 or step == self.algorithm.config.steps:
