@@ -80,6 +80,10 @@ class Terminal(Watcher):
         self.progress.stop()
         weights = [member for member in result["members"] if member["weight"] > 0]
         self.console.print(f"mixture of {len(weights)} policies, of steps {[m['step'] for m in weights]}")
+        if (cloned := result.get("fallback", {}).get("weight", 0.0)) > 0:
+            self.console.print(
+                f"weight {cloned:.2f} is on a clone of the data's rows that stayed within the limits"
+            )
         for key, what in (("mixture_per_episode", "per episode"), ("mixture_estimates", "discounted sums")):
             if key in result:
                 text = ", ".join(f"{name} {value:.3g}" for name, value in result[key].items())

@@ -1,0 +1,97 @@
+"""The fallback: a clone of the rows after which every cost stayed within its limit."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from safetensors.numpy import load_file
+
+import slater.deep as deep
+from slater.deep.fallback import clone_safe, make_fallback
+from slater.deep.pdca_config import PAPER, PDCAConfig
+from slater.deep.problem import draw, prepare
+from slater.limits import resolve_limits
+
+from .problems import QUICK, pointmass
+
+SETTINGS = QUICK | {"warm_steps": 10, "joint_steps": 5, "model_steps": 10}
+
+
+def cloned(data, limits, steps):
+    problem, device = prepare(data, resolve_limits(limits, data.cost_names), 0.9)
+    adam, tau = optax.adam(1e-2), jnp.asarray(problem.tau)
+
+    @jax.jit
+    def iteration(step, fallback):
+        batch = draw(device, problem, jax.random.fold_in(jax.random.key(0), step), 128)
+        return clone_safe(fallback, batch, tau, adam, step)[0]
+
+    fallback = make_fallback(problem, (32,), -1.0, adam, jax.random.key(1))
+    return jax.lax.fori_loop(0, steps, iteration, fallback), problem, device
+
+
+def test_it_imitates_the_safe_rows_and_no_others():
+    """Here rows are safe when the point moves left: so must the clone, though the data's mean rests."""
+    data = pointmass(episodes=200)
+    fallback, problem, device = cloned(data, [3], 600)
+    safe = np.asarray(device.returns[:, 1] <= problem.tau[0])
+    assert 0.02 < safe.mean() < 0.5
+    assert float(fallback.share) == pytest.approx(safe.mean(), abs=0.01)
+    moves = np.asarray(fallback.pi.choice(device.obs[:2000], jax.random.key(2)))[:, 0]
+    actions = np.asarray(device.actions)[:, 0]
+    assert abs(actions.mean()) < 0.05
+    assert actions[safe].mean() < -0.1
+    near = np.abs(np.asarray(device.obs)[:2000, 0]) < 1.0
+    assert moves[near].mean() < -0.05
+
+
+def test_every_cost_must_be_within_its_own_limit():
+    data = pointmass(episodes=100, costs=2)
+    both, _, _ = cloned(data, [3, 3], 100)
+    first, _, _ = cloned(data, [3, 25], 100)
+    second, _, _ = cloned(data, [25, 3], 100)
+    assert 0 < float(both.share) <= min(float(first.share), float(second.share))
+
+
+def test_the_game_is_the_same_to_the_bit_with_and_without_it(tmp_path):
+    data = pointmass()
+    deep.train("pdca", data, [5], tmp_path / "with", **SETTINGS)
+    deep.train("pdca", data, [5], tmp_path / "without", fallback=False, **SETTINGS)
+    names = {path.name for path in (tmp_path / "without" / "members").iterdir()}
+    assert {path.name for path in (tmp_path / "with" / "members").iterdir()} == names | {
+        "00000020.safetensors"
+    }
+    for name in names:
+        one, two = (load_file(tmp_path / kind / "members" / name) for kind in ("with", "without"))
+        assert all(np.array_equal(one[key], two[key]) for key in one)
+
+
+def test_the_mixture_is_at_least_as_good_as_it_by_the_estimates(tmp_path):
+    data = pointmass()
+    result = deep.train("pdca", data, [12], tmp_path, **SETTINGS)
+    clone = next(member for member in result["members"] if member["step"] == 20)
+    assert result["fallback"]["weight"] == clone["weight"]
+    assert 0 < result["fallback"]["share"] < 1
+    limit = result["limits"][0]["discounted"] * 0.9
+    assert clone["careful"]
+    assert clone["estimates"]["c0"] <= limit
+    assert result["mixture_estimates"]["c0"] <= limit * (1 + 1e-6)
+    assert result["mixture_estimates"]["reward"] >= clone["estimates"]["reward"] - 1e-6
+
+
+def test_data_that_are_never_within_the_limits_give_none(tmp_path):
+    data = pointmass(episodes=10)
+    always = dataclasses.replace(data, costs=np.ones_like(data.costs))
+    result = deep.train("pdca", always, [5], tmp_path, **SETTINGS)
+    assert all(member["step"] > 20 for member in result["members"])
+    assert result["fallback"] == {"share": 0.0, "weight": 0.0}
+
+
+def test_it_is_only_where_a_model_can_judge_it_for_the_linear_program():
+    assert PDCAConfig(estimator="model").has_fallback
+    assert not PDCAConfig(estimator="fqe").has_fallback
+    assert not PDCAConfig(estimator="model", mixture="uniform").has_fallback
+    assert not PDCAConfig(**PAPER).has_fallback
