@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.policy import Actor, CategoricalPolicy, GaussianPolicy
+from slater.policy import Actor, CategoricalPolicy, GaussianPolicy, MemorylessActor
 
 __all__ = ["NoisyPolicy"]
 
@@ -38,18 +38,4 @@ class NoisyPolicy:
 
     def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
         """Start an episode; the actor draws from `rng`."""
-        return _NoisyActor(self, rng, deterministic)
-
-
-@dataclass(frozen=True)
-class _NoisyActor:
-    policy: NoisyPolicy
-    rng: np.random.Generator
-    deterministic: bool
-
-    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
-        batch = np.asarray(observation)[None]
-        return np.asarray(self.policy.act(batch, rng=self.rng, deterministic=self.deterministic)[0])
-
-    def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
-        """Nothing to remember."""
+        return MemorylessActor(self, rng, deterministic)

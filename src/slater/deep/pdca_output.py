@@ -79,8 +79,8 @@ def certificate(
 
         gap = max_pi [J_R - lam_bar.J_C](pi) + lam_bar.tau - [J_R - B max_i (J_Ci - tau_i)_+](mixture)
 
-    with FQE estimates for J, and the best of the kept policies for the maximum over all: an estimate
-    from below, honest only as far as those policies and FQE are.
+    with the members' estimates for J, and the best of the kept policies for the maximum over all: an
+    estimate from below, honest only as far as those policies and their estimates are.
     """
     names, lam = problem.cost_names, np.asarray(lam_mean, dtype=np.float64)
     rate = problem.scale[1:] / problem.scale[0]

@@ -30,7 +30,6 @@ from slater.deep.folder import Run
 from slater.deep.problem import Problem, state_problem
 from slater.deep.streaming import fits
 from slater.deep.training import (
-    EXPLOSION,
     DivergedError,
     Training,
     Watcher,
@@ -38,6 +37,7 @@ from slater.deep.training import (
     iteration,
     on_interrupt,
     open_data,
+    run_iterations,
 )
 from slater.errors import InputError
 from slater.limits import resolve_limits
@@ -218,20 +218,6 @@ def _compile_together(
 
             return jax.vmap(one)(keys, taus, state)
 
-        def body(
-            carry: tuple[Array, Any, dict[str, Array], Array],
-        ) -> tuple[Array, Any, dict[str, Array], Array]:
-            step, state, sums, bad = carry
-            state, metrics = every(step, state)
-            losses = [value for name, value in metrics.items() if name.startswith("loss/")]
-            fine = jnp.all(jnp.abs(jnp.array(losses)) < EXPLOSION, axis=0)  # False for NaN too
-            sums = {name: sums[name] + value for name, value in metrics.items()}
-            return step + 1, state, sums, jnp.where((bad < 0) & ~fine, step, bad)
-
-        shapes = eqx.filter_eval_shape(every, start, state)[1]
-        zeros = {name: jnp.zeros(leaf.shape) for name, leaf in shapes.items()}
-        bad = jnp.full(len(keys), -1)
-        _, state, sums, bad = jax.lax.while_loop(lambda c: c[0] < stop, body, (start, state, zeros, bad))
-        return state, sums, bad
+        return run_iterations(every, state, start, stop, (len(keys),))
 
     return chunk

@@ -45,6 +45,7 @@ __all__ = [
     "on_interrupt",
     "open_data",
     "resume",
+    "run_iterations",
     "train",
 ]
 
@@ -324,25 +325,38 @@ def compile_chunk(
         def one(step: Array, state: Any) -> tuple[Any, dict[str, Array]]:
             return iteration(algorithm, problem, data, key, step, state, phase)
 
-        def body(
-            carry: tuple[Array, Any, dict[str, Array], Array],
-        ) -> tuple[Array, Any, dict[str, Array], Array]:
-            step, state, sums, _ = carry
-            state, metrics = one(step, state)
-            losses = [value for name, value in metrics.items() if name.startswith("loss/")]
-            fine = jnp.all(jnp.abs(jnp.array(losses)) < EXPLOSION)  # False for NaN too
-            sums = {name: sums[name] + value for name, value in metrics.items()}
-            return step + 1, state, sums, jnp.where(fine, -1, step)
-
-        def goes_on(carry: tuple[Array, Any, dict[str, Array], Array]) -> Array:
-            return (carry[0] < stop) & (carry[3] < 0)
-
-        shapes = eqx.filter_eval_shape(one, start, state)[1]
-        zeros = {name: jnp.zeros(leaf.shape) for name, leaf in shapes.items()}
-        _, state, sums, bad = jax.lax.while_loop(goes_on, body, (start, state, zeros, jnp.asarray(-1)))
-        return state, sums, bad
+        return run_iterations(one, state, start, stop)
 
     return chunk
+
+
+def run_iterations(
+    one: Callable[[Array, Any], tuple[Any, dict[str, Array]]], state: Any, start: Array, stop: Array,
+    runs: tuple[int, ...] = (),
+) -> tuple[Any, dict[str, Array], Array]:  # fmt: skip
+    """Iterations [start, stop) of `one`: (step, state) -> (state, metrics), of one run or of stacked `runs`.
+
+    Gives the state, sums of metrics, and the first step with a bad loss or -1, both of shape `runs`. It stops
+    early when every run is bad; the numbers of a run that is bad before others are not to be used.
+    """
+
+    def body(
+        carry: tuple[Array, Any, dict[str, Array], Array],
+    ) -> tuple[Array, Any, dict[str, Array], Array]:
+        step, state, sums, bad = carry
+        state, metrics = one(step, state)
+        losses = [value for name, value in metrics.items() if name.startswith("loss/")]
+        fine = jnp.all(jnp.abs(jnp.array(losses)) < EXPLOSION, axis=0)  # False for NaN too
+        sums = {name: sums[name] + value for name, value in metrics.items()}
+        return step + 1, state, sums, jnp.where((bad < 0) & ~fine, step, bad)
+
+    def goes_on(carry: tuple[Array, Any, dict[str, Array], Array]) -> Array:
+        return (carry[0] < stop) & jnp.any(carry[3] < 0)
+
+    shapes = eqx.filter_eval_shape(one, start, state)[1]
+    zeros = {name: jnp.zeros(leaf.shape) for name, leaf in shapes.items()}
+    _, state, sums, bad = jax.lax.while_loop(goes_on, body, (start, state, zeros, jnp.full(runs, -1)))
+    return state, sums, bad
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from slater.tabular._check import (
     check_start,
     raw_array,
 )
+from slater.tabular._sizes import Sizes
 
 __all__ = ["CMDP", "Infeasible", "Solution", "normalise_policy", "uniform_policy"]
 
@@ -84,7 +85,7 @@ def normalise_policy(weights: Float) -> Float:
 
 
 @dataclass(frozen=True, eq=False)
-class CMDP:
+class CMDP(Sizes):
     """A finite constrained MDP; every field is checked on construction.
 
     Args:
@@ -135,26 +136,6 @@ class CMDP:
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
             object.__setattr__(self, name, value)
-
-    @property
-    def num_states(self) -> int:
-        """S."""
-        return self.transition.shape[0]
-
-    @property
-    def num_actions(self) -> int:
-        """A."""
-        return self.transition.shape[1]
-
-    @property
-    def num_costs(self) -> int:
-        """I."""
-        return len(self.costs)
-
-    @property
-    def horizon(self) -> float:
-        """H = 1 / (1 - discount): the factor between occupancy-weighted means and J-units."""
-        return 1.0 / (1.0 - self.discount)
 
     def with_limits(self, limits: ArrayLike) -> CMDP:
         """The same process under other limits (J-units, shape `(I,)`)."""

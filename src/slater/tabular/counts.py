@@ -26,6 +26,7 @@ from slater.tabular._check import (
     check_start,
     raw_array,
 )
+from slater.tabular._sizes import Sizes
 from slater.tabular.cmdp import CMDP
 
 __all__ = ["Counts", "Coverage"]
@@ -52,7 +53,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class Counts(Sizes):
     """A tabular dataset and the problem it is about.
 
     Attributes:
@@ -216,26 +217,6 @@ class Counts:
         )
 
     # -- what the data say ------------------------------------------------------------------------
-
-    @property
-    def num_states(self) -> int:
-        """S."""
-        return self.transitions.shape[0]
-
-    @property
-    def num_actions(self) -> int:
-        """A."""
-        return self.transitions.shape[1]
-
-    @property
-    def num_costs(self) -> int:
-        """I."""
-        return len(self.costs)
-
-    @property
-    def horizon(self) -> float:
-        """H = 1 / (1 - discount)."""
-        return 1.0 / (1.0 - self.discount)
 
     @cached_property
     def pair_counts(self) -> Float:
