@@ -130,7 +130,11 @@ def test_evaluate_compares_with_the_limit(data, tmp_path, capsys, monkeypatch):
     measured = np.array([[row["return"], row[cost]] for row in answer["members"]])
     weights = np.array([row["weight"] for row in answer["members"]])
     assert np.allclose(weights @ measured, [outputs["mixture"]["return"], outputs["mixture"][cost]])
-    assert np.allclose(measured.mean(axis=0), [outputs["uniform"]["return"], outputs["uniform"][cost]])
+    clone = [row["step"] == 15 for row in answer["members"]]  # after warm start and model
+    assert sum(clone) == 1
+    assert np.allclose(measured[clone][0], [outputs["fallback"]["return"], outputs["fallback"][cost]])
+    played = measured[np.logical_not(clone)]
+    assert np.allclose(played.mean(axis=0), [outputs["uniform"]["return"], outputs["uniform"][cost]])
     safe = [row["return"] for row in outputs.values() if row[cost] <= 5.0]
     assert not safe or outputs["hindsight"]["return"] >= max(safe) - 1e-6
     assert slater("evaluate", out, "--members", "--episodes", "1") == 0

@@ -74,6 +74,7 @@ def test_the_mixture_is_at_least_as_good_as_it_by_the_estimates(tmp_path):
     result = deep.train("pdca", data, [12], tmp_path, **SETTINGS)
     clone = next(member for member in result["members"] if member["step"] == 20)
     assert result["fallback"]["weight"] == clone["weight"]
+    assert result["fallback"]["step"] == 20
     assert 0 < result["fallback"]["share"] < 1
     limit = result["limits"][0]["discounted"] * 0.9
     assert clone["careful"]
@@ -87,7 +88,7 @@ def test_data_that_are_never_within_the_limits_give_none(tmp_path):
     always = dataclasses.replace(data, costs=np.ones_like(data.costs))
     result = deep.train("pdca", always, [5], tmp_path, **SETTINGS)
     assert all(member["step"] > 20 for member in result["members"])
-    assert result["fallback"] == {"share": 0.0, "weight": 0.0}
+    assert result["fallback"] == {"share": 0.0, "step": None, "weight": 0.0}
 
 
 def test_it_is_only_where_a_model_can_judge_it_for_the_linear_program():

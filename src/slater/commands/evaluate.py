@@ -50,7 +50,7 @@ class Options:
     """act with the most likely action instead of a drawn one"""
     members: bool = False
     """run every kept policy and print it beside its estimate, and what other outputs would be worth:
-    the last policy, a uniform mixture, the best by estimate, the best in hindsight"""
+    the last policy, a uniform mixture, the fallback, the best by estimate, the best in hindsight"""
     data: str | None = None
     """with --members: the data of the run, if they are no longer where they were"""
     workers: int = 1

@@ -348,11 +348,14 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     def report(
         self, problem: Problem, state: PDCAState, members: Sequence[Member], weights: NDArray[np.float64]
     ) -> dict[str, Any]:
-        """The `certificate`; and, of the fallback, the rows it was cloned from and the weight it got."""
+        """The `certificate`, and `fallback`: the share of rows it clones, its step and its weight."""
         answer = certificate(self.config, problem, state.lam_mean, members, weights)
         if state.fallback is not None:
-            of_clone = [w for m, w in zip(members, weights, strict=True) if m.step == self.config.start]
-            answer["fallback"] = {"share": float(state.fallback.share), "weight": float(sum(of_clone))}
+            found = [float(w) for m, w in zip(members, weights, strict=True) if m.step == self.config.start]
+            place = (
+                {"step": self.config.start, "weight": found[0]} if found else {"step": None, "weight": 0.0}
+            )
+            answer["fallback"] = {"share": float(state.fallback.share), **place}
         return answer
 
     def examine(

@@ -5,7 +5,8 @@ ways to choose among them:
 
     mixture    the weights that the run chose
     last       the last kept policy alone
-    uniform    all with equal weight: the paper's output
+    uniform    all that the game made, with equal weight: the paper's output
+    fallback   the clone of safe rows alone, where the run kept one (`slater.deep.fallback`)
     best       of those that keep the limits by their estimates, the one with the best estimated reward
     hindsight  the weights that the linear program finds from the true values: what choosing could give
 """
@@ -60,23 +61,25 @@ def judge_members(
         if estimated is not None:
             line |= {f"estimated_{name}": value for name, value in _named(names, estimated[index]).items()}
         members.append(line)
-    weights = _outputs(rows, measured, estimated, limits)
+    weights = _outputs(rows, measured, estimated, limits, result.get("fallback", {}).get("step"))
     outputs = [{"output": name, **_named(names, w @ measured)} for name, w in weights.items()]
     return {"limits": limits.tolist(), "episodes": episodes, "members": members, "outputs": outputs}
 
 
 def _outputs(
-    rows: Sequence[Mapping[str, Any]], measured: F64, estimated: F64 | None, limits: F64
+    rows: Sequence[Mapping[str, Any]], measured: F64, estimated: F64 | None, limits: F64, clone: int | None
 ) -> dict[str, F64]:
-    """Weights over the members, by the name of the output."""
+    """Weights over the members, by the name of the output; `clone`: the step of the fallback, if any."""
     from slater.deep.selection import lp_weights
 
-    count = len(rows)
-    each = np.eye(count)
+    each = np.eye(len(rows))
+    played = np.array([row["step"] != clone for row in rows])
     answer = {
         "mixture": np.array([row["weight"] for row in rows]), "last": each[-1],
-        "uniform": np.full(count, 1 / count),
+        "uniform": played / played.sum(),
     }  # fmt: skip
+    if not played.all():
+        answer["fallback"] = each[played.argmin()]
     if estimated is not None:
         excess = np.max(estimated[:, 1:] / np.maximum(limits, 1e-9), axis=1)
         safe = excess <= 1
