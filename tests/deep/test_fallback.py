@@ -91,6 +91,17 @@ def test_data_that_are_never_within_the_limits_give_none(tmp_path):
     assert result["fallback"] == {"share": 0.0, "step": None, "weight": 0.0}
 
 
+def test_a_model_that_cannot_be_trusted_leaves_the_choice_to_it(tmp_path):
+    """In these data luck moves the point more than the action does."""
+    data = pointmass(episodes=100, noise=0.4)
+    longer = SETTINGS | {"steps": 640, "model_steps": 600, "hidden": (32,)}
+    result = deep.train("pdca", data, [8], tmp_path, **longer)
+    assert not result["model_check"]["trusted"]
+    assert result["fallback"]["weight"] == 1.0
+    assert sum(member["weight"] for member in result["members"]) == 1.0
+    assert "clone of the data" in result["warnings"][0]
+
+
 def test_it_is_only_where_a_model_can_judge_it_for_the_linear_program():
     assert PDCAConfig(estimator="model").has_fallback
     assert not PDCAConfig(estimator="fqe").has_fallback

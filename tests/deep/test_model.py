@@ -1,5 +1,6 @@
 """OPE by a learned model, against simulation of the same policy."""
 
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -107,6 +108,7 @@ def test_a_model_of_what_actions_settle_is_trusted():
     data = pointmass(episodes=200)
     figures, warning = check_model(problem, model, data)
     assert warning is None
+    assert figures["trusted"]
     assert figures["episodes"] == 200
     for name in ("reward", "c0"):
         assert figures["utilities"][name]["explained_variance"] > 0.8
@@ -123,7 +125,20 @@ def test_a_model_of_luck_is_not_trusted_and_the_warning_names_cost_and_figures()
     found = figures["utilities"]["c0"]
     assert found["explained_variance"] < 0.5
     assert warning is not None
+    assert not figures["trusted"]
     assert "cost c0" in warning
     assert f"{max(found['explained_variance'], 0):.0%}" in warning
     assert f"{found['bias']:+.3g}" in warning
     assert "--preset fqe" in warning
+
+
+def test_a_model_that_explains_nothing_of_the_reward_is_not_trusted():
+    """Its costs may be small beside their limits: it cannot tell one episode from another."""
+    data = pointmass(episodes=200)
+    problem, _, model = pointmass_model()
+    shuffled = np.random.default_rng(0).permutation(data.actions)
+    luck = replace(data, actions=shuffled)
+    figures, warning = check_model(replace(problem, limits=resolve_limits(["1000"], ("c0",))), model, luck)
+    assert figures["utilities"]["reward"]["explained_variance"] < 0
+    assert not figures["trusted"]
+    assert "of the reward per episode" in warning

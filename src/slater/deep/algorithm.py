@@ -174,13 +174,14 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
 
     def choose(
         self, problem: Problem, state: State, data: Any, members: Sequence[Member], policies: Sequence[Any],
-        key: Array, tick: Callable[[str, int, int], None],
+        key: Array, tick: Callable[[str, int, int], None], examined: Mapping[str, Any],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Mixture weights, shape (members,), and the members with what was learned about them.
 
-        Uniform unless an algorithm knows better; `tick(what, done, total)` hears of long work.
+        Uniform unless an algorithm knows better; `tick(what, done, total)` hears of long work; `examined` is
+        what `examine` found.
         """
-        del problem, state, data, policies, key, tick
+        del problem, state, data, policies, key, tick, examined
         return np.full(len(members), 1.0 / len(members)), list(members)
 
 

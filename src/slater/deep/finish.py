@@ -30,12 +30,12 @@ def finish(
         folder.keep(last, Member(steps, algorithm.estimates(problem, state)))
         folder.save(state, steps)
     policies = folder.policies(last)
-    weights, members = algorithm.choose(problem, state, data, folder.members, policies, key, tick)
+    examined, warnings = algorithm.examine(problem, state, dataset)
+    weights, members = algorithm.choose(problem, state, data, folder.members, policies, key, tick, examined)
     chosen = [k for k in range(len(members)) if weights[k] > 0]
     mixture = Mixture(tuple(policies[k].export(problem) for k in chosen), weights[chosen])
     save_policy(mixture, folder.path / "mixture.safetensors")
     save_policy(last.export(problem), folder.path / "policy.safetensors")
-    examined, warnings = algorithm.examine(problem, state, dataset)
     result = {
         "algorithm": run.algorithm,
         "seed": run.seed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ class LastIterate(Algorithm[ConfigT, State]):
     def choose(
         self, problem: Problem, state: Any, data: Any, members: Sequence[Member],
         policies: Sequence[PolicyNetwork], key: Array, tick: Callable[[str, int, int], None],
+        examined: Mapping[str, Any],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """All weight on the last."""
-        del problem, state, data, policies, key, tick
+        del problem, state, data, policies, key, tick, examined
         return np.eye(len(members))[-1], list(members)

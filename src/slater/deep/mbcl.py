@@ -16,7 +16,7 @@ The greedy policy is a softmax of Q / (sharpness H), nearly a jump, so that it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -237,10 +237,11 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
     def choose(
         self, problem: Problem, state: Any, data: Data, members: Sequence[Member],
         policies: Sequence[PolicyNetwork], key: Array, tick: Callable[[str, int, int], None],
+        examined: Mapping[str, Any],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Uniform, or the linear program on the rounds' estimates."""
         if self.config.mixture == "uniform":
-            return super().choose(problem, state, data, members, policies, key, tick)
+            return super().choose(problem, state, data, members, policies, key, tick, examined)
         J = np.array([member.estimates for member in members], dtype=np.float64)
         return lp_weights(J, problem.tau.astype(np.float64)), list(members)
 

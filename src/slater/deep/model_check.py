@@ -6,7 +6,8 @@ simulator is needed, and no data are held out: the model has seen these steps, o
 its own errors adding up over an episode, nor the noise of that episode. In noisy dynamics, or where
 observations hide the state, the same actions lead elsewhere, and the sums show it.
 
-Nothing of training depends on this: the episodes are chosen with a seed of their own.
+Nothing of training depends on this: the episodes are chosen with a seed of their own. The output does: a
+model that cannot be trusted does not choose the mixture where there is a fallback (`slater.deep.fallback`).
 """
 
 from __future__ import annotations
@@ -33,21 +34,24 @@ MOST_EPISODES = 256
 #: largest share of the spread between episodes (or of half a limit, if that is more), as mean squares, that
 #: a model's error may make up: beyond it the model's sums tell less than the spread leaves to guess
 TRUST = 0.5
+#: errors of the reward that spread by less than this share of its mean do no harm, however alike episodes are
+HARMLESS_REWARD = 0.25
 
 
 def check_model(
     problem: Problem, model: DynamicsModel, dataset: Dataset | StoredDataset
 ) -> tuple[dict[str, Any], str | None]:
-    """Figures per utility as JSON, and a sentence of warning if the model cannot be trusted with the costs.
+    """Figures per utility as JSON, `trusted`, and a sentence of warning if the model cannot be trusted.
 
     Figures are of episode sums in the data's units: their mean and standard deviation in the log, the
     model's bias (mean of prediction less log), its root mean square error, and the explained variance
-    (None where all episodes have the same sum). The reward never warns: a wrong estimate of it makes a
-    mixture poorer, not unsafe.
+    (None where all episodes have the same sum). A cost must be right to within `TRUST`. Of the reward the
+    model need only explain something: one that explains nothing prefers policies by their luck in it, and
+    those are the ones that leave the data.
     """
     logged, predicted = replay(problem, model, dataset)
     # an error that is small beside the limit does no harm, however alike the episodes are
-    harmless = np.append(np.inf, 0.5 * problem.units.thresholds(problem.limits, "episode"))
+    harmless = np.append(0.0, 0.5 * problem.units.thresholds(problem.limits, "episode"))
     figures: dict[str, Any] = {}
     doubts: list[str] = []
     for u, name in enumerate(("reward", *problem.cost_names)):
@@ -59,10 +63,16 @@ def check_model(
             "logged_mean": float(true.mean()), "logged_std": spread, "bias": bias,
             "error": mean_square**0.5, "explained_variance": explained,
         }  # fmt: skip
-        if mean_square > TRUST * max(spread, harmless[u]) ** 2:
+        if u == 0:
+            told = explained is None or explained > 0
+            doubtful = not told and float(error.std()) > HARMLESS_REWARD * abs(float(true.mean()))
+        else:
+            doubtful = mean_square > TRUST * max(spread, harmless[u]) ** 2
+        if doubtful:
             share = "nothing" if explained is None else f"{max(explained, 0.0):.0%} of the variance"
+            what = name if u == 0 else f"cost {name}"
             doubts.append(
-                f"{share} of the cost {name} per episode (bias {bias:+.3g}, logged mean {true.mean():.3g})"
+                f"{share} of the {what} per episode (bias {bias:+.3g}, logged mean {true.mean():.3g})"
             )
     warning = None
     if doubts:
@@ -70,7 +80,7 @@ def check_model(
             f"the model, given the actions of {len(logged)} logged episodes, explains {' and '.join(doubts)};"
             " its estimates cannot be trusted: train with --preset fqe, which needs no model."
         )
-    return {"episodes": len(logged), "utilities": figures}, warning
+    return {"episodes": len(logged), "trusted": not doubts, "utilities": figures}, warning
 
 
 def replay(problem: Problem, model: DynamicsModel, dataset: Dataset | StoredDataset) -> tuple[F64, F64]:

@@ -129,11 +129,15 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         """At the end of each round, with its estimate, and the fallback; without rounds, at the interval."""
         if self.config.ope_length == 0:
             return super().keeps(done)
-        return self.config.ends_round(done) or (self.config.has_fallback and done == self.config.start)
+        return self.config.ends_round(done) or self._is_fallback(done)
+
+    def _is_fallback(self, step: int) -> bool:
+        """Whether the member of this step is the fallback."""
+        return self.config.has_fallback and step == self.config.start
 
     def member(self, problem: Problem, state: PDCAState, step: int) -> tuple[PolicyNetwork, Member] | None:
         """The state's pi with its estimate; when the model is fitted, the fallback, which has none yet."""
-        if state.fallback is not None and step == self.config.start:
+        if state.fallback is not None and self._is_fallback(step):
             return (state.fallback.pi, Member(step)) if state.fallback.usable else None
         return state.pi, Member(step, self.estimates(problem, state))
 
@@ -338,12 +342,20 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     def choose(
         self, problem: Problem, state: PDCAState, data: Data, members: Sequence[Member],
         policies: Sequence[PolicyNetwork], key: Array, tick: Callable[[str, int, int], None],
+        examined: Mapping[str, Any],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
-        """Weights over the members: uniform, or the linear program with careful estimates."""
+        """Weights over the members: uniform, or the linear program with careful estimates.
+
+        By a model that cannot be trusted, all weight is on the fallback, if there is one.
+        """
         if self.config.mixture == "uniform":
-            return super().choose(problem, state, data, members, policies, key, tick)
+            return super().choose(problem, state, data, members, policies, key, tick, examined)
         model = None if state.model is None else state.model.model
-        return chosen_mixture(self.config, problem, model, data, members, policies, key, tick)
+        weights, better = chosen_mixture(self.config, problem, model, data, members, policies, key, tick)
+        clone = np.array([self._is_fallback(member.step) for member in members])
+        if clone.any() and not examined["model_check"]["trusted"]:
+            weights = clone.astype(np.float64)
+        return weights, better
 
     def report(
         self, problem: Problem, state: PDCAState, members: Sequence[Member], weights: NDArray[np.float64]
@@ -351,7 +363,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         """The `certificate`, and `fallback`: the share of rows it clones, its step and its weight."""
         answer = certificate(self.config, problem, state.lam_mean, members, weights)
         if state.fallback is not None:
-            found = [float(w) for m, w in zip(members, weights, strict=True) if m.step == self.config.start]
+            found = [float(w) for m, w in zip(members, weights, strict=True) if self._is_fallback(m.step)]
             place = (
                 {"step": self.config.start, "weight": found[0]} if found else {"step": None, "weight": 0.0}
             )
@@ -365,6 +377,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         if state.model is None:
             return {}, []
         figures, warning = check_model(problem, state.model.model, dataset)
+        if warning and state.fallback is not None and state.fallback.usable:
+            warning += " The mixture is a clone of the data's rows that stayed within the limits."
         return {"model_check": figures}, [warning] if warning else []
 
     def _estimated(self, problem: Problem) -> range:
