@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 import slater.deep as deep
 from slater.deep.fallback import clone_safe, make_fallback
+from slater.deep.pdca import PDCA
 from slater.deep.pdca_config import PAPER, PDCAConfig
 from slater.deep.problem import draw, prepare
 from slater.limits import resolve_limits
@@ -56,22 +57,26 @@ def test_every_cost_must_be_within_its_own_limit():
     assert 0 < float(both.share) <= min(float(first.share), float(second.share))
 
 
-def test_the_game_is_the_same_to_the_bit_with_and_without_it(tmp_path):
-    data = pointmass()
-    deep.train("pdca", data, [5], tmp_path / "with", **SETTINGS)
-    deep.train("pdca", data, [5], tmp_path / "without", fallback=False, **SETTINGS)
-    names = {path.name for path in (tmp_path / "without" / "members").iterdir()}
-    assert {path.name for path in (tmp_path / "with" / "members").iterdir()} == names | {
-        "00000020.safetensors"
-    }
+@pytest.fixture(scope="module")
+def run_with(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("with")
+    return folder, deep.train("pdca", pointmass(), [12], folder, **SETTINGS)
+
+
+@pytest.mark.xdist_group("fallback")
+def test_the_game_is_the_same_to_the_bit_with_and_without_it(run_with, tmp_path):
+    folder, _ = run_with
+    deep.train("pdca", pointmass(), [12], tmp_path, fallback=False, **SETTINGS)
+    names = {path.name for path in (tmp_path / "members").iterdir()}
+    assert {path.name for path in (folder / "members").iterdir()} == names | {"00000020.safetensors"}
     for name in names:
-        one, two = (load_file(tmp_path / kind / "members" / name) for kind in ("with", "without"))
+        one, two = (load_file(place / "members" / name) for place in (folder, tmp_path))
         assert all(np.array_equal(one[key], two[key]) for key in one)
 
 
-def test_the_mixture_is_at_least_as_good_as_it_by_the_estimates(tmp_path):
-    data = pointmass()
-    result = deep.train("pdca", data, [12], tmp_path, **SETTINGS)
+@pytest.mark.xdist_group("fallback")
+def test_the_mixture_is_at_least_as_good_as_it_by_the_estimates(run_with):
+    _, result = run_with
     clone = next(member for member in result["members"] if member["step"] == 20)
     assert result["fallback"]["weight"] == clone["weight"]
     assert result["fallback"]["step"] == 20
@@ -83,12 +88,21 @@ def test_the_mixture_is_at_least_as_good_as_it_by_the_estimates(tmp_path):
     assert result["mixture_estimates"]["reward"] >= clone["estimates"]["reward"] - 1e-6
 
 
-def test_data_that_are_never_within_the_limits_give_none(tmp_path):
+def test_data_that_are_never_within_the_limits_give_none():
     data = pointmass(episodes=10)
     always = dataclasses.replace(data, costs=np.ones_like(data.costs))
-    result = deep.train("pdca", always, [5], tmp_path, **SETTINGS)
-    assert all(member["step"] > 20 for member in result["members"])
-    assert result["fallback"] == {"share": 0.0, "step": None, "weight": 0.0}
+    fallback, problem, _ = cloned(always, [5], 20)
+    assert float(fallback.share) == 0.0
+    assert not fallback.usable
+    algorithm = PDCA(PDCAConfig(hidden=(8,), gamma=0.9, estimator="model"))
+    state = dataclasses.replace(algorithm.init(problem, jax.random.key(0)), fallback=fallback)
+    assert algorithm.member(problem, state, algorithm.config.start) is None
+    kept = dataclasses.replace(fallback, share=jnp.asarray(0.5))
+    policy, member = algorithm.member(
+        problem, dataclasses.replace(state, fallback=kept), algorithm.config.start
+    )
+    assert policy is kept.pi
+    assert member.estimates is None
 
 
 def test_a_model_that_cannot_be_trusted_leaves_the_choice_to_it(tmp_path):
