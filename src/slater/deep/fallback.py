@@ -5,7 +5,9 @@
 The cost-to-go of a row is the discounted cost of what followed it in its episode, in the unit of tau. The
 clone is trained beside the warm start and the model, and is one more policy for the linear program of the
 output. Where the game has not found anything better within its iterations, the mixture is then, by its
-estimate, at least as good as imitating the safe part of the log. Rows, not episodes, are chosen: no more than
+estimate, at least as good as imitating the safe part of the log (if that clone is itself within the limits).
+It is no guarantee: a clone errs, what followed a row is weighed over some 1/(1-gamma) steps, and where the
+model cannot be trusted nothing has judged the clone. Rows, not episodes, are chosen: no more than
 a minibatch is needed, so that data larger than memory and several limits at once work as they do elsewhere.
 """
 
