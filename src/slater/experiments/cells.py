@@ -84,6 +84,8 @@ def run_cells(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress, path.open("a") as file:
+        if _cut_short(path):
+            file.write("\n")
         task = progress.add_task(out.name, total=len(cells), count="")
 
         def show() -> None:
@@ -109,6 +111,11 @@ def run_cells(
 def finished_rows(out: Path) -> list[Row]:
     """Every row that the folder holds, in the order in which cells finished."""
     return list(_finished(out / "cells.jsonl").values())
+
+
+def _cut_short(path: Path) -> bool:
+    """Whether a kill cut the last line: a row appended to it would be lost with it."""
+    return path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
 
 
 def _key(cell: Cell) -> str:
