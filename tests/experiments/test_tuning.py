@@ -12,11 +12,11 @@ import pytest
 
 from slater import cli
 from slater.data import Dataset, save
-from slater.deep import algorithms, find, make_config, train
+from slater.deep import algorithms, train
+from slater.deep.problem import on_device, state_problem
 from slater.deep.tuning import (
     SPACES,
     Judge,
-    _held_out_data,
     best,
     candidates,
     parse_search,
@@ -24,6 +24,7 @@ from slater.deep.tuning import (
     split_episodes,
 )
 from slater.errors import InputError
+from slater.limits import resolve_limits
 from slater.policy import load
 
 from ..deep.problems import pointmass, pointmass_values
@@ -44,8 +45,8 @@ def test_held_out_rows_are_in_the_units_of_training(data: Dataset) -> None:
     kept, held = split_episodes(data, 0.25, 3)
     assert len(kept.episodes) + len(held.episodes) == len(data.episodes)
     assert kept.horizon == held.horizon == data.horizon
-    algorithm = find("pdca")(make_config(find("pdca"), {}))
-    problem, rows = _held_out_data(algorithm, ["c0=5", "c1=5"], kept, held)
+    problem = state_problem(kept, resolve_limits(["c0=5", "c1=5"], data.cost_names), 0.99)
+    rows = on_device(held, problem)
     expected = (held.observations - problem.obs_mean) / problem.obs_std
     np.testing.assert_allclose(rows.obs, expected, atol=1e-4)
     np.testing.assert_allclose(rows.actions, held.actions, atol=1e-5)

@@ -26,6 +26,7 @@ __all__ = [
     "Problem",
     "draw",
     "normalised",
+    "on_device",
     "prepare",
     "scaled_actions",
     "state_problem",
@@ -155,8 +156,13 @@ def prepare(
     problem = state_problem(
         dataset, limits, gamma, normalise_observations=normalise_observations, reward_scale=reward_scale
     )
+    return problem, on_device(dataset, problem)
+
+
+def on_device(dataset: Dataset, problem: Problem) -> Data:
+    """The dataset in the units of `problem`, which may have been stated for other data of the same task."""
     columns = {name: jnp.asarray(column) for name, column in transitions(dataset, problem).items()}
-    return problem, Data(**columns, initial=jnp.asarray(normalised(dataset.initial_observations, problem)))
+    return Data(**columns, initial=jnp.asarray(normalised(dataset.initial_observations, problem)))
 
 
 def state_problem(

@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +28,7 @@ from slater.deep.algorithm import Algorithm, find, make_config
 from slater.deep.estimators import FQE
 from slater.deep.model import ModelOPE, suits_a_model
 from slater.deep.networks import PolicyNetwork
-from slater.deep.problem import Data, Problem, prepare
+from slater.deep.problem import Problem, on_device, state_problem
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
@@ -136,7 +135,9 @@ class Judge:
         run = record["run"]
         kind = find(run["algorithm"])
         algorithm: Algorithm[Any, Any] = kind(make_config(kind, run["settings"], run["preset"]))
-        problem, data = _held_out_data(algorithm, run["limits"], kept, held)
+        # the problem as it was trained on, and the held-out rows in its units
+        problem = _stated(algorithm, run["limits"], kept)
+        data = on_device(held, problem)
         weighted = _weighted_members(folder, algorithm, problem, self.members)
         config = algorithm.config
         with_model = self.estimator == "model" or (self.estimator == "auto" and suits_a_model(held))
@@ -177,14 +178,12 @@ def refuse_unjudged(name: str, settings: Mapping[str, Any], preset: str | None, 
     algorithm = find(name)(make_config(find(name), settings, preset))
     algorithm.check(dataset)
     limits = [f"{cost}=1/discounted" for cost in dataset.cost_names]  # shapes do not depend on them
-    judged_policy(algorithm, _prepared(algorithm, limits, dataset)[0])
+    judged_policy(algorithm, _stated(algorithm, limits, dataset))
 
 
-def _prepared(
-    algorithm: Algorithm[Any, Any], limits: Sequence[str], dataset: Dataset
-) -> tuple[Problem, Data]:
+def _stated(algorithm: Algorithm[Any, Any], limits: Sequence[str], dataset: Dataset) -> Problem:
     config = algorithm.config
-    return prepare(
+    return state_problem(
         dataset, resolve_limits(limits, dataset.cost_names), config.gamma,
         normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
     )  # fmt: skip
@@ -196,34 +195,6 @@ def best(estimates: Sequence[Mapping[str, Any]]) -> int:
     if safe:
         return max(safe, key=lambda k: float(estimates[k]["reward"]))
     return min(range(len(estimates)), key=lambda k: float(estimates[k]["excess"]))
-
-
-def _held_out_data(
-    algorithm: Algorithm[Any, Any], limits: Sequence[str], kept: Dataset, held: Dataset
-) -> tuple[Problem, Data]:
-    """The problem as it was trained on, and the held-out rows in its units."""
-    problem = _prepared(algorithm, limits, kept)[0]
-    other, data = _prepared(algorithm, limits, held)
-    factor = (problem.scale / other.scale).astype(np.float32)
-
-    def observations(values: jax.Array) -> jax.Array:
-        return (values * other.obs_std + other.obs_mean - problem.obs_mean) / problem.obs_std
-
-    actions = data.actions
-    if problem.action_low is not None and problem.action_high is not None:
-        assert other.action_low is not None
-        assert other.action_high is not None
-        raw = other.action_low + (actions + 1.0) * 0.5 * (other.action_high - other.action_low)
-        width = problem.action_high - problem.action_low
-        actions = jnp.asarray(2.0 * (raw - problem.action_low) / width - 1.0)
-    return problem, data._replace(
-        obs=observations(data.obs),
-        next_obs=observations(data.next_obs),
-        initial=observations(data.initial),
-        actions=actions,
-        utilities=data.utilities * factor,
-        returns=data.returns * factor,
-    )
 
 
 def _weighted_members(
