@@ -1,4 +1,4 @@
-"""The fallback: a clone of the rows after which every cost stayed within its limit."""
+"""The fallback: a clone of the best rows after which every cost stayed within its limit."""
 
 import dataclasses
 
@@ -16,19 +16,19 @@ from slater.deep.pdca_config import PAPER, PDCAConfig
 from slater.deep.problem import draw, prepare
 from slater.limits import resolve_limits
 
-from .problems import QUICK, pointmass
+from .problems import QUICK, pointmass, pointmass_values
 
 SETTINGS = QUICK | {"warm_steps": 10, "joint_steps": 5, "model_steps": 10}
 
 
-def cloned(data, limits, steps):
+def cloned(data, limits, steps, temperature=1.0):
     problem, device = prepare(data, resolve_limits(limits, data.cost_names), 0.9)
     adam, tau = optax.adam(1e-2), jnp.asarray(problem.tau)
 
     @jax.jit
     def iteration(step, fallback):
         batch = draw(device, problem, jax.random.fold_in(jax.random.key(0), step), 128)
-        return clone_safe(fallback, batch, tau, adam, step)[0]
+        return clone_safe(fallback, batch, problem, tau, temperature, adam, step)[0]
 
     fallback = make_fallback(problem, (32,), -1.0, adam, jax.random.key(1))
     return jax.lax.fori_loop(0, steps, iteration, fallback), problem, device
@@ -37,7 +37,7 @@ def cloned(data, limits, steps):
 def test_it_imitates_the_safe_rows_and_no_others():
     """Here rows are safe when the point moves left: so must the clone, though the data's mean rests."""
     data = pointmass(episodes=200)
-    fallback, problem, device = cloned(data, [3], 600)
+    fallback, problem, device = cloned(data, [3], 600, np.inf)
     safe = np.asarray(device.returns[:, 1] <= problem.tau[0])
     assert 0.02 < safe.mean() < 0.5
     assert float(fallback.share) == pytest.approx(safe.mean(), abs=0.01)
@@ -47,6 +47,29 @@ def test_it_imitates_the_safe_rows_and_no_others():
     assert actions[safe].mean() < -0.1
     near = np.abs(np.asarray(device.obs)[:2000, 0]) < 1.0
     assert moves[near].mean() < -0.05
+
+
+def test_rows_beyond_the_limits_have_no_say():
+    data = pointmass(episodes=50)
+    one, problem, device = cloned(data, [3], 50)
+    beyond = np.zeros(data.size, dtype=bool)
+    beyond[np.flatnonzero(data.next_known)] = np.asarray(device.returns[:, 1] > problem.tau[0])
+    actions = np.where(beyond[:, None], -data.actions, data.actions)
+    other, _, _ = cloned(dataclasses.replace(data, actions=actions), [3], 50)
+    assert beyond.any()
+    assert not np.array_equal(actions, data.actions)
+    assert all(map(np.array_equal, jax.tree.leaves(one.pi), jax.tree.leaves(other.pi)))
+
+
+def test_among_safe_rows_it_prefers_those_of_more_reward():
+    """All rows are within 25; moving right is what pays, and the data's mean rests."""
+    data = pointmass(episodes=200)
+    alike, problem, _ = cloned(data, [25], 600, np.inf)
+    better, _, _ = cloned(data, [25], 600)
+    best, _, _ = cloned(data, [25], 600, 0.3)
+    returns = [pointmass_values(f.pi.export(problem), 50, 0)[0] for f in (alike, better, best)]
+    assert abs(returns[0] - data.episodes.returns.mean()) < 2.0
+    assert returns[0] + 3.0 < returns[1] < returns[2]
 
 
 def test_every_cost_must_be_within_its_own_limit():

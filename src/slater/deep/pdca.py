@@ -24,8 +24,8 @@ keeps the game and changes its parts where trials showed that they fail on netwo
     start      a cloned policy, and critics regressed on the data's returns
     pi-player  for discrete actions the natural gradient: logits follow the advantage and cannot die
     output     the mixture that a linear program finds among the kept policies, by a careful estimate of each
-               (`slater.deep.selection`); swinging iterates are good columns, and a clone of the safe part of
-               the data is one more (`slater.deep.fallback`)
+               (`slater.deep.selection`); swinging iterates are good columns, and a clone of the best of
+               the data's safe part is one more (`slater.deep.fallback`)
 """
 
 from __future__ import annotations
@@ -323,8 +323,10 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         """The fallback, if there is one."""
         if state.fallback is None:
             return state, metrics
-        tau = aim(self.config, problem)
-        fallback, parts = clone_safe(state.fallback, batch, tau, self.fast, step)
+        config = self.config
+        fallback, parts = clone_safe(
+            state.fallback, batch, problem, aim(config, problem), config.fallback_temperature, self.fast, step
+        )
         return replace(state, fallback=fallback), metrics | parts
 
     # -- the output ---------------------------------------------------------------------------------------

@@ -91,6 +91,8 @@ class PDCAConfig(Config):
     fallback: bool = True
     """with a model and mixture lp: one more policy to mix, a clone of the rows after which every cost stayed
     within its limit less the margin (paper: false)"""
+    fallback_temperature: float = 1.0
+    """the fallback prefers rows by exp(advantage / (this * the advantages' spread)); inf: clones all alike"""
     select_steps: int = 6_000
     """iterations of the careful FQE of each policy that the linear program gives weight"""
     select_copies: int = 2
@@ -100,7 +102,7 @@ class PDCAConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("eta_fast", "eta_slow", "C", "B", "polyak"):
+        for name in ("eta_fast", "eta_slow", "C", "B", "polyak", "fallback_temperature"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
         if not 0 <= self.margin < 1:
