@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the datasets of docs/results.md anew, into the folder named by the first argument (default: data),
 # and compares their fingerprints with scripts/data.fingerprints, the ones that the results were made with.
-# Tasks may be named after the folder; without names all are made, which takes one to two hours on one core.
+# Tasks may be named after the folder; without names all are made, which takes two to three hours on one core.
 # A stopped run goes on where it was. OMP_NUM_THREADS=1 is part of the recipe.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,8 +30,8 @@ task() {
     cartpole) make_one cartpole 'rwrl/cartpole?costs=slider_pos' --penalty 0 0.3 0.8 1 --steps 100000 \
         "${small[@]}" --updates-per-step 0.5 --episodes 100 ;;
     antrun) make_one antrun bullet/AntRun --penalty 0 1 3 --steps 60000 "${bullet[@]}" ;;
-    walker) make_one walker rwrl/walker --preset paper --steps 150000 "${small[@]}" --updates-per-step 0.5 \
-        --episodes 100 ;;
+    walker) make_one walker 'rwrl/walker?costs=joint_velocity' --penalty 0 0.2 0.6 --steps 250000 \
+        "${small[@]}" --episodes 100 --noise 0.15 ;;
     *) echo "there is no dataset '$1'; choose among: $all" >&2 && exit 2 ;;
     esac
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slater.cli import main
-from slater.data import Dataset, Metadata, save
+from slater.data import Dataset, Metadata, load, save
 from slater.data.files import open_file
 from slater.data.show import draw, text_plot
 from slater.data.summary import frontier, summarise
@@ -55,6 +55,7 @@ def test_info_as_json_with_given_limits(capsys, file):
         assert share["share"] == pytest.approx(safe.sum() / 12)
     assert record["episodes"] == 12
     assert record["incomplete_episodes"] == 1
+    assert record["fingerprint"] == load(file).fingerprint
     assert record["warnings"][0]["field"] == "timeouts"
 
 

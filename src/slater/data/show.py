@@ -31,6 +31,7 @@ def summary_text(summary: Summary) -> str:
         f"  costs         {', '.join(summary.cost_names)}",
         f"  horizon       {summary.horizon} steps ({stated})",
         f"  ends          {_ends(summary, record)}",
+        f"  fingerprint   {summary.fingerprint}",
         "",
         "per episode, undiscounted",
         f"  length  {spread_of(record['episode_length'])}",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.data.dataset import Fingerprint
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.files import Opened
 from slater.limits import Limit, Units, resolve_limits
@@ -93,6 +94,7 @@ class Summary:
     cost_names: tuple[str, ...]
     horizon: int
     horizon_stated: bool
+    fingerprint: str
     episodes: Episodes
     timeouts_at: tuple[int, ...]
     shares: tuple[LimitShare, ...]
@@ -124,6 +126,7 @@ class Summary:
             "cost_names": list(self.cost_names),
             "horizon": self.horizon,
             "horizon_stated": self.horizon_stated,
+            "fingerprint": self.fingerprint,
             "episodes": len(whole),
             "incomplete_episodes": int(len(episodes) - len(whole)),
             "ended_by_terminal": int(episodes.terminated.sum()),
@@ -166,10 +169,11 @@ def summarise(
     """
     layout = opened.require_layout()
     counter = EpisodeCounter(len(layout.cost_names))
-    actions = _ActionSample()
+    actions, content = _ActionSample(), Fingerprint(layout.cost_names)
     size = known = 0
     for rows in opened.rows():
         counter.update(rows)
+        content.update(rows)
         actions.update(rows["actions"])
         size += len(rows["rewards"])
         known += int(rows["next_known"].sum())
@@ -193,6 +197,7 @@ def summarise(
         cost_names=layout.cost_names,
         horizon=horizon,
         horizon_stated=stated is not None,
+        fingerprint=content.hexdigest(),
         episodes=episodes,
         timeouts_at=tuple(int(n) for n in np.unique(episodes.lengths[cut])[:10]),
         shares=tuple(_shares(episodes, limits, layout.cost_names, Units(gamma, horizon))),
