@@ -34,6 +34,9 @@ MOST_EPISODES = 256
 #: largest share of the spread between episodes (or of half a limit, if that is more), as mean squares, that
 #: a model's error may make up: beyond it the model's sums tell less than the spread leaves to guess
 TRUST = 0.5
+#: share of the variance of the reward between episodes that a model must explain: its bias is the same for
+#: all policies and does no harm to a choice among them
+LEAST_EXPLAINED = 1.0 / 3.0
 #: errors of the reward that spread by less than this share of its mean do no harm, however alike episodes are
 HARMLESS_REWARD = 0.25
 
@@ -46,8 +49,8 @@ def check_model(
     Figures are of episode sums in the data's units: their mean and standard deviation in the log, the
     model's bias (mean of prediction less log), its root mean square error, and the explained variance
     (None where all episodes have the same sum). A cost must be right to within `TRUST`. Of the reward the
-    model need only explain something: one that explains nothing prefers policies by their luck in it, and
-    those are the ones that leave the data.
+    model must explain a third of the variance: one that explains little prefers policies by their luck in
+    it, and those are the ones that leave the data.
     """
     logged, predicted = replay(problem, model, dataset)
     # an error that is small beside the limit does no harm, however alike the episodes are
@@ -64,7 +67,7 @@ def check_model(
             "error": mean_square**0.5, "explained_variance": explained,
         }  # fmt: skip
         if u == 0:
-            told = explained is None or explained > 0
+            told = explained is None or explained >= LEAST_EXPLAINED
             doubtful = not told and float(error.std()) > HARMLESS_REWARD * abs(float(true.mean()))
         else:
             doubtful = mean_square > TRUST * max(spread, harmless[u]) ** 2
