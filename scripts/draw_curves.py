@@ -31,10 +31,12 @@ def main(out: str, *files: str) -> None:
                 np.convolve(part, np.full(10, 0.1), "valid") for part in zip(*rows, strict=True)
             )
             for axis, values in zip(axes[:, column], (returns, costs), strict=True):
-                axis.plot(steps, values, label="penalty " + ",".join(f"{p:g}" for p in penalty), linewidth=1)
+                axis.plot(
+                    steps / 1000, values, label="penalty " + ",".join(f"{p:g}" for p in penalty), linewidth=1
+                )
         axes[0, column].set_title(Path(file).name.split(".")[0])
         axes[0, column].legend(fontsize=7)
-        axes[1, column].set_xlabel("environment steps")
+        axes[1, column].set_xlabel("environment steps / 1000")
     axes[0, 0].set_ylabel("return per episode")
     axes[1, 0].set_ylabel("cost per episode")
     figure.tight_layout()
