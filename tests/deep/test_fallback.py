@@ -128,6 +128,16 @@ def test_data_that_are_never_within_the_limits_give_none():
     assert member.estimates is None
 
 
+@pytest.mark.xdist_group("fallback")
+def test_a_limit_that_cannot_be_met_is_said_with_cost_and_figures(run_with, tmp_path):
+    data = pointmass(episodes=10)
+    always = dataclasses.replace(data, costs=np.ones_like(data.costs))
+    result = deep.train("pdca", always, [5], tmp_path, **SETTINGS)
+    assert result["mixture_per_episode"]["c0"] > 20
+    assert f"c0: {result['mixture_per_episode']['c0']:.3g} per episode, limit 5." in result["warnings"][-1]
+    assert not any("its own estimate" in text for text in run_with[1].get("warnings", ()))
+
+
 def test_a_model_that_cannot_be_trusted_leaves_the_choice_to_it(tmp_path):
     """In these data luck moves the point more than the action does."""
     data = pointmass(episodes=100, noise=0.4)

@@ -4,10 +4,10 @@
     w(s, a) = exp((R - V(s)) / (temperature * sigma)),  at most 20
 
 The cost-to-go of a row is the discounted cost of what followed it in its episode, in the unit of tau; R is
-the reward that followed, discounted too; V is regressed on R over the same rows, and sigma is the root mean
-square of R - V. So it is advantage-weighted regression (Peng et al., 2019) on the safe rows: one step of
-improvement over the data's own policy, for which nothing is evaluated that the data do not show. An infinite
-temperature gives the plain clone of those rows.
+the discounted reward that followed, times 1 - gamma: scaled reward per step. V is regressed on R over the
+same rows, and sigma is the root mean square of R - V. So it is advantage-weighted regression (Peng et al.,
+2019) on the safe rows: one step of improvement over the data's own policy, for which nothing is evaluated
+that the data do not show. An infinite temperature gives the plain clone of those rows.
 
 It is trained beside the warm start and the model, and is one more policy for the linear program of the
 output. Where the game has not found anything better within its iterations, the mixture is then, by its
@@ -45,7 +45,7 @@ SPREAD_RATE = 0.01
 class Fallback(eqx.Module):
     """The clone, the value of the safe rows' states, and what training needs.
 
-    value: V(s), mean reward per step to come, of shape (batch, 1)
+    value: V(s), in the unit of R, of shape (batch, 1)
     variance: () running mean of squared advantages, in the unit of V squared
     share: () share of the data's rows that it is a clone of, in [0, 1]
     """

@@ -14,6 +14,7 @@ from slater.data import Dataset, StoredDataset
 from slater.deep.algorithm import Algorithm, Member
 from slater.deep.folder import Run, RunFolder
 from slater.deep.problem import Problem
+from slater.limits import Quantity
 from slater.policy import Mixture, write_atomic
 from slater.policy import save as save_policy
 
@@ -36,12 +37,14 @@ def finish(
     mixture = Mixture(tuple(policies[k].export(problem) for k in chosen), weights[chosen])
     save_policy(mixture, folder.path / "mixture.safetensors")
     save_policy(last.export(problem), folder.path / "policy.safetensors")
+    summary = _summary(problem, members, weights)
+    warnings = [*warnings, *_excesses(problem, summary)]
     result = {
         "algorithm": run.algorithm,
         "seed": run.seed,
         "steps": steps,
         "limits": problem.describe()["limits"],
-        **_summary(problem, members, weights),
+        **summary,
         **algorithm.report(problem, state, members, weights),
         **examined,
         **({"warnings": warnings} if warnings else {}),
@@ -73,3 +76,19 @@ def _summary(problem: Problem, members: Sequence[Member], weights: NDArray[np.fl
                 for name, value in summary["mixture_estimates"].items()
             }
     return summary
+
+
+def _excesses(problem: Problem, summary: dict[str, Any]) -> list[str]:
+    """A sentence for every cost whose limit the mixture does not keep by its own estimate."""
+    unit: Quantity = "episode" if "mixture_per_episode" in summary else "discounted"
+    found = summary.get("mixture_per_episode" if unit == "episode" else "mixture_estimates")
+    if found is None:
+        return []
+    limits = problem.units.thresholds(problem.limits, unit)
+    what = "per episode" if unit == "episode" else "as a discounted sum"
+    return [
+        f"by its own estimate the mixture does not keep the limit on {name}: {found[name]:.3g} {what}, limit "
+        f"{limit:.3g}. Raise the limit, train longer, or add data that keep it."
+        for name, limit in zip(problem.cost_names, limits, strict=True)
+        if found[name] > limit * (1 + 1e-6) + 1e-9
+    ]

@@ -115,7 +115,8 @@ def finished_rows(out: Path) -> list[Row]:
 
 def _cut_short(path: Path) -> bool:
     """Whether a kill cut the last line: a row appended to it would be lost with it."""
-    return path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    content = path.read_bytes()
+    return bool(content) and not content.endswith(b"\n")
 
 
 def _key(cell: Cell) -> str:
