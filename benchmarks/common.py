@@ -23,7 +23,7 @@ import numpy as np
 from slater.data import Dataset, Metadata
 
 if TYPE_CHECKING:
-    from slater.deep.algorithm import Algorithm
+    from slater.deep.algorithms.base import Algorithm
 
 __all__ = [
     "ACT", "CLOCK", "GAMMA", "HORIZON", "OBS", "RESULTS", "Measure", "arguments", "best_of_turns", "dataset",
@@ -60,15 +60,15 @@ def engine(algorithm: Algorithm[Any, Any], data: Dataset, steps: int, phase: str
     import jax
     import jax.numpy as jnp
 
-    from slater.deep.problem import prepare
-    from slater.deep.training import compile_chunk, initial_state
+    from slater.deep.batches import prepare
+    from slater.deep.engine.training import compile_chunk, initial_state
     from slater.limits import resolve_limits
 
-    problem, transitions = prepare(data, resolve_limits([20.0], data.cost_names), GAMMA)
-    on_device = algorithm.data(data, problem, transitions)
+    task, transitions = prepare(data, resolve_limits([20.0], data.cost_names), GAMMA)
+    on_device = algorithm.data(data, task, transitions)
     key = jax.random.key(0)
-    chunk = compile_chunk(algorithm, problem)
-    state = initial_state(algorithm, problem, key)
+    chunk = compile_chunk(algorithm, task)
+    state = initial_state(algorithm, task, key)
     state, _, _ = chunk((on_device, key), state, jnp.asarray(0), jnp.asarray(1), phase)
 
     def measure() -> float:
@@ -116,7 +116,7 @@ def settle_threads(options: argparse.Namespace) -> None:
     if options.one_thread:
         import torch
 
-        from slater.deep.sweep import one_thread
+        from slater.jobs.sweep import one_thread
 
         os.environ |= one_thread(os.environ)
         torch.set_num_threads(1)

@@ -88,8 +88,8 @@ def make_file(path: Path, rows: int) -> None:
 def train_in_shards(store: Path, out: Path, memory: float) -> dict[str, Any]:
     """Train PDCA with small networks on four shards of the store; what came of it."""
     from slater.deep import train
-    from slater.deep.metrics import read_metrics
-    from slater.deep.streaming import COPIES, row_bytes
+    from slater.deep.engine.sources import COPIES, row_bytes
+    from slater.runs.metrics import read_metrics
 
     data = StoredDataset(store)
     batch = 256
@@ -146,7 +146,7 @@ def run_step(step: str, folder: Path, batches: int, batch: int, memory: float) -
 
 def child(step: str, options: Options, folder: Path) -> dict[str, Any]:
     """Run a step in a process that may use only the allowed address space."""
-    from slater.deep.sweep import one_thread  # here: only the child that trains has room for JAX
+    from slater.jobs.sweep import one_thread
 
     limit = int((options.train_allowed_gigabytes if step == "train" else options.allowed_gigabytes) * GIB)
     command = [sys.executable, "-m", "benchmarks.data_memory", "child", step, str(folder)]

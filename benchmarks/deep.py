@@ -30,7 +30,7 @@ from benchmarks.common import (
     write_record,
 )
 from slater.data import Dataset
-from slater.deep.pdca import PAPER, PDCA, PDCAConfig
+from slater.deep.algorithms.pdca.algorithm import PAPER, PDCA, PDCAConfig
 
 BATCH, WIDTH = 512, 256
 C, B, TAU = 5.0, 5.0, 10.0

@@ -32,7 +32,7 @@ from benchmarks.common import (
     write_record,
 )
 from slater.data import Dataset
-from slater.deep.algorithm import find, make_config
+from slater.deep.algorithms.registry import find, make_config
 
 BATCH, WIDTH = 512, 256
 LIMIT = 4.33  # 10 per episode of 200 steps, as a discounted sum

@@ -36,7 +36,7 @@ def policies(data: tab.Counts, rounds: int) -> Float:
     return tab.PDCA(iterations=rounds, output="uniform").run(data).policy.members
 
 
-def problem(seed: int, n: int, states: int = 10) -> tab.Counts:
+def task(seed: int, n: int, states: int = 10) -> tab.Counts:
     rng = np.random.default_rng(seed)
     if states == 10:
         cmdp = tab.paper_cmdp(rng)
@@ -65,7 +65,7 @@ def cvxpy_iteration(data: tab.Counts, policy: Float) -> None:
         delta = f[s, a] - utility[s, a] - data.discount * V[follow]
         error = C_INFINITY * cp.maximum(cp.sum(cp.pos(delta)) / n, cp.sum(cp.pos(-delta)) / n)
         gain = cp.sum(V[s] - f[s, a]) / n
-        cp.Problem(cp.Minimize(weight * error + sign * gain), [f >= 0, f <= H]).solve(solver=cp.CLARABEL)
+        cp.Task(cp.Minimize(weight * error + sign * gain), [f >= 0, f <= H]).solve(solver=cp.CLARABEL)
 
 
 def ours(data: tab.Counts, per_sample: bool) -> Callable[[Float], None]:
@@ -97,7 +97,7 @@ def mean_ms(data: tab.Counts, rounds: int) -> float:
 
 
 def against_cvxpy(rounds: int = 300, direct_rounds: int = 12) -> dict[str, float]:
-    data = problem(1, 1000)
+    data = task(1, 1000)
     visited = policies(data, rounds)
     exact, sampled = ours(data, per_sample=False), ours(data, per_sample=True)
     direct, fast, slow = [], [], []
@@ -118,9 +118,9 @@ def against_cvxpy(rounds: int = 300, direct_rounds: int = 12) -> dict[str, float
 def growth(rounds: int = 100) -> dict[str, dict[str, float]]:
     sizes, states = (1000, 10_000, 100_000, 1_000_000), (10, 20, 50, 100, 200)
     return {
-        "ms_by_n": {str(n): mean_ms(problem(1, n), rounds) for n in sizes},
+        "ms_by_n": {str(n): mean_ms(task(1, n), rounds) for n in sizes},
         "ms_by_states": {
-            str(S): mean_ms(problem(1, 200 * S, S), rounds if S < 100 else rounds // 4) for S in states
+            str(S): mean_ms(task(1, 200 * S, S), rounds if S < 100 else rounds // 4) for S in states
         },
     }
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import slater.deep as deep
 from slater import policy as policies
 from slater.data import Dataset
-from slater.deep.algorithm import make_config
-from slater.deep.cdt import CDT, Contexts
-from slater.deep.frontier import frontier, relabel, sampling_weights
-from slater.deep.problem import prepare
-from slater.deep.transformer import dropout
+from slater.deep.algorithms.cdt import CDT, Contexts
+from slater.deep.algorithms.frontier import frontier, relabel, sampling_weights
+from slater.deep.algorithms.registry import make_config
+from slater.deep.batches import prepare
+from slater.deep.nets.transformer import dropout
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
@@ -32,17 +32,17 @@ def make(discrete: bool = False, costs: int = 1, **settings):
     dataset = pointmass(discrete=discrete, costs=costs, episodes=12)
     algorithm = CDT(make_config(CDT, {**SMALL, **settings}))
     limits = resolve_limits([5.0] * costs, dataset.cost_names)
-    problem, transitions = prepare(dataset, limits, 0.9)
-    data = algorithm.data(dataset, problem, transitions)
-    net = algorithm.init(problem, jax.random.key(1)).net
+    task, transitions = prepare(dataset, limits, 0.9)
+    data = algorithm.data(dataset, task, transitions)
+    net = algorithm.init(task, jax.random.key(1)).net
     keys = iter(jax.random.split(jax.random.key(2), 100))
     net = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(next(keys), x.shape), net)
-    return algorithm, problem, dataset, data, net
+    return algorithm, task, dataset, data, net
 
 
 def test_a_later_token_cannot_change_an_earlier_prediction():
-    algorithm, problem, _, data, net = make(costs=2)
-    batch = algorithm.draw(problem, data, jax.random.key(0))
+    algorithm, task, _, data, net = make(costs=2)
+    batch = algorithm.draw(task, data, jax.random.key(0))
     before = net.heads(batch, None)
     for t in range(SMALL["context"]):
         # everything after the state token of step t: its action, and all of what follows
@@ -61,8 +61,8 @@ def test_a_later_token_cannot_change_an_earlier_prediction():
 
 @pytest.mark.parametrize("discrete", [False, True])
 def test_the_numpy_actor_with_its_cache_is_the_jax_network(discrete, tmp_path):
-    _, problem, dataset, _, net = make(discrete, costs=2, jump=1)
-    policy = net.export(problem)
+    _, task, dataset, _, net = make(discrete, costs=2, jump=1)
+    policy = net.export(task)
     policies.save(policy, tmp_path / "p.safetensors")
     loaded = policies.load(tmp_path / "p.safetensors")
     rng, context = np.random.default_rng(0), SMALL["context"]
@@ -74,7 +74,7 @@ def test_the_numpy_actor_with_its_cache_is_the_jax_network(discrete, tmp_path):
         obs = dataset.observations[t]
         kept = np.clip(togo, targets.least, targets.most)
         history["togo"].append((kept - targets.centre) / targets.spread)
-        history["obs"].append((obs - problem.obs_mean) / problem.obs_std)
+        history["obs"].append((obs - task.obs_mean) / task.obs_std)
         history["time"].append(t)
         action = actor.act(obs)
         # the published rule: the network on the last `context` steps, the action of the present one unknown
@@ -98,8 +98,8 @@ def test_the_numpy_actor_with_its_cache_is_the_jax_network(discrete, tmp_path):
 
 def test_a_jump_keeps_the_cache_and_restarts_from_the_steps_that_are_left():
     """With jump j the context is, after it was full, the last context - j steps and what came since."""
-    _, problem, dataset, _, net = make()
-    sliding = dataclasses.replace(net.export(problem), jump=1)
+    _, task, dataset, _, net = make()
+    sliding = dataclasses.replace(net.export(task), jump=1)
     jumping = dataclasses.replace(sliding, jump=3)
     actors = [p.begin(rng=np.random.default_rng(0), deterministic=True) for p in (sliding, jumping)]
     for t in range(12):
@@ -115,8 +115,8 @@ def test_a_jump_keeps_the_cache_and_restarts_from_the_steps_that_are_left():
 
 
 def test_rows_of_a_batch_are_first_steps_of_episodes_of_their_own():
-    _, problem, dataset, _, net = make()
-    policy = net.export(problem)
+    _, task, dataset, _, net = make()
+    policy = net.export(task)
     rows = policy.act(dataset.observations[:7], rng=np.random.default_rng(0), deterministic=True)
     for obs, action in zip(dataset.observations[:7], rows, strict=True):
         actor = policy.begin(rng=np.random.default_rng(0), deterministic=True)
@@ -158,14 +158,14 @@ def test_cheaper_episodes_are_drawn_more_often_and_none_is_lost(costs, strength)
 
 
 def test_contexts_are_cut_from_whole_episodes_with_what_is_still_to_come():
-    algorithm, problem, dataset, data, _ = make(costs=2, augment=0.5, batch_size=200)
-    batch = algorithm.draw(problem, data, jax.random.key(3))
+    algorithm, task, dataset, data, _ = make(costs=2, augment=0.5, batch_size=200)
+    batch = algorithm.draw(task, data, jax.random.key(3))
     raw = np.asarray(batch.togo * data.spread + data.centre)
     table = dataset.episodes
     seen = 0
     for b in range(200):
         valid = np.asarray(batch.valid[b])
-        obs = np.asarray(batch.obs[b, 0]) * problem.obs_std + problem.obs_mean
+        obs = np.asarray(batch.obs[b, 0]) * task.obs_std + task.obs_mean
         rows = np.flatnonzero(np.all(np.abs(dataset.observations - obs) < 1e-4, axis=1))
         start = int(batch.time[b, 0])
         rows = [r for r in rows if r - table.starts[np.searchsorted(table.stops, r, "right")] == start]
@@ -184,8 +184,8 @@ def test_contexts_are_cut_from_whole_episodes_with_what_is_still_to_come():
 
 
 def test_the_target_return_comes_from_episodes_within_the_limit_and_the_model_serves_all_limits():
-    _, problem, dataset, _, net = make()
-    policy = net.export(problem)
+    _, task, dataset, _, net = make()
+    policy = net.export(task)
     table = dataset.episodes
     for limit in (3.0, 8.0, 30.0):
         other = policy.with_limits([limit])
@@ -258,7 +258,7 @@ def test_an_episode_without_an_end_is_left_out():
     timeouts[-1] = False
     cut = dataclasses.replace(data, timeouts=timeouts)
     algorithm = CDT(make_config(CDT, {**SMALL, "augment": 0.0}))
-    problem, transitions = prepare(cut, resolve_limits([5.0], cut.cost_names), 0.9)
-    sequences = algorithm.data(cut, problem, transitions)
+    task, transitions = prepare(cut, resolve_limits([5.0], cut.cost_names), 0.9)
+    sequences = algorithm.data(cut, task, transitions)
     assert len(sequences.start) == 5
     assert len(algorithm.targets.episodes) == 5

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import slater.deep as deep
-from slater.deep.metrics import read_metrics
 from slater.errors import InputError
+from slater.runs.metrics import read_metrics
 
 from .problems import QUICK, pointmass
 from .runs import StopAt, weights
@@ -26,9 +26,9 @@ OPTIONS = {"log_every": 7, "checkpoint_every": 10}
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
     """The toy algorithm is known, in this test only."""
-    from slater.deep import algorithm
+    from slater.deep.algorithms import registry
 
-    monkeypatch.setitem(algorithm._REGISTRY, "toy", Toy)
+    monkeypatch.setitem(registry._REGISTRY, "toy", Toy)
 
 
 def test_ctrl_c_saves_and_the_resumed_run_ends_with_the_same_bits(tmp_path):

@@ -8,9 +8,9 @@ import pytest
 
 import slater.deep as deep
 from slater import policy as policies
-from slater.deep.estimators import FQE
-from slater.deep.networks import make_policy
-from slater.deep.problem import prepare
+from slater.deep.batches import prepare
+from slater.deep.nets.policy import make_policy
+from slater.deep.ope.fitted_q import FQE
 from slater.limits import resolve_limits
 
 from .exact import GAMMA, ExactCMDP, behaviour, random_cmdp
@@ -45,13 +45,13 @@ def test_fqe_agrees_with_the_exact_value_of_the_estimated_model():
     """FQE's fixed point on one-hot data is the value in the model that the counts give."""
     cmdp = random_cmdp(100)
     data = cmdp.dataset(behaviour(cmdp), 20_000, seed=0)
-    problem, on_device = prepare(data, resolve_limits(["0.5/discounted"], data.cost_names), GAMMA)
+    task, on_device = prepare(data, resolve_limits(["0.5/discounted"], data.cost_names), GAMMA)
     s, t = data.observations.argmax(1), data.next_observations.argmax(1)
     counts = np.zeros(cmdp.P.shape)
     np.add.at(counts, (s, data.actions, t), 1)
     model = ExactCMDP(counts / counts.sum(axis=2, keepdims=True), cmdp.U, cmdp.tau)
-    policy = make_policy(problem, (64,), jax.random.key(0))
-    pi = policy.export(problem).probabilities(np.eye(10, dtype=np.float32)).astype(float)
-    fqe = FQE(problem, on_device, steps=2500, batch_size=128, hidden=(64,), copies=2, deflation=0.01)
-    estimates = problem.unscaled(fqe(policy, jax.random.key(1)))
+    policy = make_policy(task, (64,), jax.random.key(0))
+    pi = policy.export(task).probabilities(np.eye(10, dtype=np.float32)).astype(float)
+    fqe = FQE(task, on_device, steps=2500, batch_size=128, hidden=(64,), copies=2, deflation=0.01)
+    estimates = task.unscaled(fqe(policy, jax.random.key(1)))
     np.testing.assert_allclose(estimates, np.tile(model.J(pi), (2, 1)), rtol=0.02)

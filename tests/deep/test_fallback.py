@@ -10,10 +10,10 @@ import pytest
 from safetensors.numpy import load_file
 
 import slater.deep as deep
-from slater.deep.fallback import clone_safe, make_fallback
-from slater.deep.pdca import PDCA
-from slater.deep.pdca_config import PAPER, PDCAConfig
-from slater.deep.problem import draw, prepare
+from slater.deep.algorithms.pdca.algorithm import PDCA
+from slater.deep.algorithms.pdca.config import PAPER, PDCAConfig
+from slater.deep.algorithms.pdca.fallback import clone_safe, make_fallback
+from slater.deep.batches import draw, prepare
 from slater.limits import resolve_limits
 
 from .problems import QUICK, pointmass, pointmass_values
@@ -22,23 +22,23 @@ SETTINGS = QUICK | {"warm_steps": 10, "joint_steps": 5, "model_steps": 10}
 
 
 def cloned(data, limits, steps, temperature=1.0):
-    problem, device = prepare(data, resolve_limits(limits, data.cost_names), 0.9)
-    adam, tau = optax.adam(1e-2), jnp.asarray(problem.tau)
+    task, device = prepare(data, resolve_limits(limits, data.cost_names), 0.9)
+    adam, tau = optax.adam(1e-2), jnp.asarray(task.tau)
 
     @jax.jit
     def iteration(step, fallback):
-        batch = draw(device, problem, jax.random.fold_in(jax.random.key(0), step), 128)
-        return clone_safe(fallback, batch, problem, tau, temperature, adam, step)[0]
+        batch = draw(device, task, jax.random.fold_in(jax.random.key(0), step), 128)
+        return clone_safe(fallback, batch, task, tau, temperature, adam, step)[0]
 
-    fallback = make_fallback(problem, (32,), -1.0, adam, jax.random.key(1))
-    return jax.lax.fori_loop(0, steps, iteration, fallback), problem, device
+    fallback = make_fallback(task, (32,), -1.0, adam, jax.random.key(1))
+    return jax.lax.fori_loop(0, steps, iteration, fallback), task, device
 
 
 def test_it_imitates_the_safe_rows_and_no_others():
     """Here rows are safe when the point moves left: so must the clone, though the data's mean rests."""
     data = pointmass(episodes=200)
-    fallback, problem, device = cloned(data, [3], 600, np.inf)
-    safe = np.asarray(device.returns[:, 1] <= problem.tau[0])
+    fallback, task, device = cloned(data, [3], 600, np.inf)
+    safe = np.asarray(device.returns[:, 1] <= task.tau[0])
     assert 0.02 < safe.mean() < 0.5
     assert float(fallback.share) == pytest.approx(safe.mean(), abs=0.01)
     moves = np.asarray(fallback.pi.choice(device.obs[:2000], jax.random.key(2)))[:, 0]
@@ -51,9 +51,9 @@ def test_it_imitates_the_safe_rows_and_no_others():
 
 def test_rows_beyond_the_limits_have_no_say():
     data = pointmass(episodes=50)
-    one, problem, device = cloned(data, [3], 50)
+    one, task, device = cloned(data, [3], 50)
     beyond = np.zeros(data.size, dtype=bool)
-    beyond[np.flatnonzero(data.next_known)] = np.asarray(device.returns[:, 1] > problem.tau[0])
+    beyond[np.flatnonzero(data.next_known)] = np.asarray(device.returns[:, 1] > task.tau[0])
     actions = np.where(beyond[:, None], -data.actions, data.actions)
     other, _, _ = cloned(dataclasses.replace(data, actions=actions), [3], 50)
     assert beyond.any()
@@ -64,10 +64,10 @@ def test_rows_beyond_the_limits_have_no_say():
 def test_among_safe_rows_it_prefers_those_of_more_reward():
     """All rows are within 25; moving right is what pays, and the data's mean rests."""
     data = pointmass(episodes=200)
-    alike, problem, _ = cloned(data, [25], 600, np.inf)
+    alike, task, _ = cloned(data, [25], 600, np.inf)
     better, _, _ = cloned(data, [25], 600)
     best, _, _ = cloned(data, [25], 600, 0.3)
-    returns = [pointmass_values(f.pi.export(problem), 50, 0)[0] for f in (alike, better, best)]
+    returns = [pointmass_values(f.pi.export(task), 50, 0)[0] for f in (alike, better, best)]
     assert abs(returns[0] - data.episodes.returns.mean()) < 2.0
     assert returns[0] + 3.0 < returns[1] < returns[2]
 
@@ -114,16 +114,14 @@ def test_the_mixture_is_at_least_as_good_as_it_by_the_estimates(run_with):
 def test_data_that_are_never_within_the_limits_give_none():
     data = pointmass(episodes=10)
     always = dataclasses.replace(data, costs=np.ones_like(data.costs))
-    fallback, problem, _ = cloned(always, [5], 20)
+    fallback, task, _ = cloned(always, [5], 20)
     assert float(fallback.share) == 0.0
     assert not fallback.usable
     algorithm = PDCA(PDCAConfig(hidden=(8,), gamma=0.9, estimator="model"))
-    state = dataclasses.replace(algorithm.init(problem, jax.random.key(0)), fallback=fallback)
-    assert algorithm.member(problem, state, algorithm.config.start) is None
+    state = dataclasses.replace(algorithm.init(task, jax.random.key(0)), fallback=fallback)
+    assert algorithm.member(task, state, algorithm.config.start) is None
     kept = dataclasses.replace(fallback, share=jnp.asarray(0.5))
-    policy, member = algorithm.member(
-        problem, dataclasses.replace(state, fallback=kept), algorithm.config.start
-    )
+    policy, member = algorithm.member(task, dataclasses.replace(state, fallback=kept), algorithm.config.start)
     assert policy is kept.pi
     assert member.estimates is None
 

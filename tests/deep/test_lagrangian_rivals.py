@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import slater.deep as deep
 from slater import policy as policies
-from slater.deep.algorithm import make_config
-from slater.deep.bcq_lag import BCQLag
-from slater.deep.bear_lag import mmd
-from slater.deep.dual import PID
-from slater.deep.lagrangian import Twins, excess
-from slater.deep.problem import prepare
+from slater.deep.algorithms.bcq_lag import BCQLag
+from slater.deep.algorithms.bear_lag import mmd
+from slater.deep.algorithms.lagrangian import Twins, excess
+from slater.deep.algorithms.registry import make_config
+from slater.deep.batches import prepare
+from slater.deep.game.dual import PID
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
@@ -70,9 +70,9 @@ def test_pid_does_not_wind_up():
 
 def test_twins_are_pessimistic_about_reward_and_about_every_cost():
     dataset = pointmass(costs=2)
-    problem, _ = prepare(dataset, resolve_limits([5.0, 5.0], dataset.cost_names), 0.9)
+    task, _ = prepare(dataset, resolve_limits([5.0, 5.0], dataset.cost_names), 0.9)
     twins = Twins(make_config(BCQLag, QUICK))
-    nets = twins.init(problem, jax.random.key(0)).online
+    nets = twins.init(task, jax.random.key(0)).online
     s, a = jnp.asarray(dataset.observations[:50]), jnp.asarray(dataset.actions[:50])
     v = twins.values(nets, s, a)
     for u, (one, two) in enumerate(nets):
@@ -94,21 +94,21 @@ def test_the_excess_is_in_units_of_the_limit():
     dataset = pointmass()
     config = make_config(BCQLag, {**QUICK, "margin": 0.0})
     for text in ("5", "2/discounted", "0.2/step"):
-        problem, _ = prepare(dataset, resolve_limits([text], dataset.cost_names), 0.9)
-        np.testing.assert_allclose(problem.tau, 2.0, rtol=1e-6)  # 5 of 25 steps at gamma .9
+        task, _ = prepare(dataset, resolve_limits([text], dataset.cost_names), 0.9)
+        np.testing.assert_allclose(task.tau, 2.0, rtol=1e-6)  # 5 of 25 steps at gamma .9
         for cost, expected in ((4.0, 1.0), (2.0, 0.0), (3.0, 0.5), (90.0, 1.0)):
-            e, _ = excess(problem, config, jnp.array([[cost]]))
+            e, _ = excess(task, config, jnp.array([[cost]]))
             np.testing.assert_allclose(e, expected, atol=1e-6)
 
 
 def test_the_judge_of_a_cost_is_no_critic_that_the_policy_climbs():
     """Critics that are all wrong about a cost do not move the multiplier's estimate; as released they do."""
     dataset = pointmass()
-    problem, _ = prepare(dataset, resolve_limits(["5"], dataset.cost_names), 0.9)
-    s, a = jnp.zeros((4, problem.obs_dim)), jnp.zeros((4, problem.action_dim))
+    task, _ = prepare(dataset, resolve_limits(["5"], dataset.cost_names), 0.9)
+    s, a = jnp.zeros((4, task.obs_dim)), jnp.zeros((4, task.action_dim))
     for judge, moves in (("own", False), ("critics", True)):
         twins = Twins(make_config(BCQLag, {**QUICK, "judge": judge}))
-        state = twins.init(problem, jax.random.key(0))
+        state = twins.init(task, jax.random.key(0))
         wrong = jax.tree.map(lambda x: x + 1.0, state.target)
         before, after = (twins.costs(s_, s, a) for s_ in (state, replace(state, target=wrong)))
         assert bool(jnp.any(before != after)) == moves
@@ -132,13 +132,13 @@ def test_the_numpy_policy_of_bcq_is_the_trained_one(costs, tmp_path):
     deep.train("bcq-lag", dataset, [5.0] * costs, tmp_path / "run", **QUICK)
     run = deep.read_run(tmp_path / "run")
     algorithm = run.make()
-    problem, _ = prepare(dataset, resolve_limits([5.0] * costs, dataset.cost_names), 0.9)
-    from slater.deep import checkpoint
+    task, _ = prepare(dataset, resolve_limits([5.0] * costs, dataset.cost_names), 0.9)
+    from slater.deep.engine import checkpoint
 
-    like = algorithm.init(problem, jax.random.key(0))
+    like = algorithm.init(task, jax.random.key(0))
     state, _ = checkpoint.restore(tmp_path / "run" / "checkpoint.safetensors", like)
     net, policy = algorithm.policy(state), policies.load(tmp_path / "run" / "policy.safetensors")
-    obs = ((dataset.observations[:30] - problem.obs_mean) / problem.obs_std).astype(np.float32)
+    obs = ((dataset.observations[:30] - task.obs_mean) / task.obs_std).astype(np.float32)
     z = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     v = net.vae.decode(obs, z)
     inside = jnp.clip(v + net.phi * jnp.tanh(net.perturbation(jnp.concatenate([obs, v], axis=-1))), -1, 1)

@@ -10,9 +10,9 @@ import pytest
 import slater.deep as deep
 from slater import cli
 from slater.data import save
-from slater.deep.loggers import TensorBoard, WeightsAndBiases
-from slater.deep.metrics import read_metrics
+from slater.deep.engine.loggers import TensorBoard, WeightsAndBiases
 from slater.errors import InputError
+from slater.runs.metrics import read_metrics
 
 from .problems import QUICK, pointmass
 from .toy import Toy
@@ -20,9 +20,9 @@ from .toy import Toy
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    from slater.deep import algorithm
+    from slater.deep.algorithms import registry
 
-    monkeypatch.setitem(algorithm._REGISTRY, "toy", Toy)
+    monkeypatch.setitem(registry._REGISTRY, "toy", Toy)
 
 
 def scalars(folder: Path) -> dict[tuple[int, str], float]:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from slater.data import Dataset, Metadata
-from slater.deep.model import DynamicsModel, counts_episodes, fit_step, make_model, model_values
-from slater.deep.model_check import check_model, replay
-from slater.deep.networks import make_policy
-from slater.deep.problem import draw, prepare
+from slater.deep.batches import draw, prepare
+from slater.deep.nets.policy import make_policy
+from slater.deep.ope.check import check_model, replay
+from slater.deep.ope.model import DynamicsModel, counts_episodes, fit_step, make_model, model_values
 from slater.limits import resolve_limits
 
 from .problems import pointmass, pointmass_values
@@ -20,18 +20,18 @@ GAMMA, STEPS = 0.9, 1500
 
 
 def fitted(data, limit, copies=2):
-    problem, device = prepare(data, resolve_limits([limit], data.cost_names), GAMMA)
-    fit = make_model(problem, (64, 64), copies, 1e-3, STEPS, jax.random.key(0))
+    task, device = prepare(data, resolve_limits([limit], data.cost_names), GAMMA)
+    fit = make_model(task, (64, 64), copies, 1e-3, STEPS, jax.random.key(0))
 
     @jax.jit
     def run(fit):
         def step(i, fit):
-            batch = draw(device, problem, jax.random.fold_in(jax.random.key(1), i), 128)
+            batch = draw(device, task, jax.random.fold_in(jax.random.key(1), i), 128)
             return fit_step(fit, batch, GAMMA, 1e-3, STEPS)[0]
 
         return jax.lax.fori_loop(0, STEPS, step, fit)
 
-    return problem, device, run(fit).model
+    return task, device, run(fit).model
 
 
 @cache
@@ -42,18 +42,18 @@ def pointmass_model() -> tuple:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_episodes_in_the_model_cost_what_they_cost_in_the_world(seed):
     """In the unit of the limit: J <= tau says that the undiscounted episode is within it."""
-    problem, device, model = pointmass_model()
-    assert counts_episodes(problem)
+    task, device, model = pointmass_model()
+    assert counts_episodes(task)
     # a policy that stays where the data are: small means, wide noise
-    wild = make_policy(problem, (8,), jax.random.key(seed), (0.0, 0.5))
+    wild = make_policy(task, (8,), jax.random.key(seed), (0.0, 0.5))
     policy = jax.tree.map(lambda leaf: 0.4 * leaf, wild)
-    values = model_values(problem, model, policy, device.initial[:200], jax.random.key(3))
+    values = model_values(task, model, policy, device.initial[:200], jax.random.key(3))
     assert values.shape == (2, 2)
-    returns, cost = pointmass_values(policy.export(problem), 300, seed=7)
-    said_return, said_cost = problem.unscaled(np.asarray(values).mean(axis=0)) * 25 * (1 - GAMMA)
+    returns, cost = pointmass_values(policy.export(task), 300, seed=7)
+    said_return, said_cost = task.unscaled(np.asarray(values).mean(axis=0)) * 25 * (1 - GAMMA)
     np.testing.assert_allclose(said_return, returns, atol=0.15 * (1 + abs(returns)))
     np.testing.assert_allclose(said_cost, cost, atol=1.5)
-    np.testing.assert_allclose(problem.tau / problem.scale[1:] * 25 * (1 - GAMMA), 5.0, rtol=1e-5)
+    np.testing.assert_allclose(task.tau / task.scale[1:] * 25 * (1 - GAMMA), 5.0, rtol=1e-5)
 
 
 def test_equal_episodes_and_a_limit_on_discounted_sums():
@@ -65,12 +65,12 @@ def test_equal_episodes_and_a_limit_on_discounted_sums():
         rewards=np.full(n, 2.0), costs=np.ones((n, 1)), terminals=np.zeros(n, bool),
         timeouts=np.arange(n) % 20 == 19, metadata=Metadata(horizon=20),
     )  # fmt: skip
-    problem, device, model = fitted(data, "5/discounted", copies=1)
-    assert not counts_episodes(problem)
-    policy = make_policy(problem, (8,), jax.random.key(0))
-    values = model_values(problem, model, policy, device.initial, jax.random.key(3))
-    np.testing.assert_allclose(problem.unscaled(np.asarray(values))[0], [20.0, 10.0], rtol=0.02)
-    figures, warning = check_model(problem, model, data)
+    task, device, model = fitted(data, "5/discounted", copies=1)
+    assert not counts_episodes(task)
+    policy = make_policy(task, (8,), jax.random.key(0))
+    values = model_values(task, model, policy, device.initial, jax.random.key(3))
+    np.testing.assert_allclose(task.unscaled(np.asarray(values))[0], [20.0, 10.0], rtol=0.02)
+    figures, warning = check_model(task, model, data)
     assert warning is None
     assert figures["utilities"]["cost"]["explained_variance"] is None
     assert abs(figures["utilities"]["cost"]["bias"]) < 1.0
@@ -84,9 +84,9 @@ def test_an_end_ends_the_costs():
         rewards=np.ones(n), costs=np.ones((n, 1)), terminals=np.ones(n, bool), timeouts=np.zeros(n, bool),
         metadata=Metadata(horizon=50),
     )  # fmt: skip
-    problem, device, model = fitted(data, "5", copies=1)
-    policy = make_policy(problem, (8,), jax.random.key(0))
-    values = model_values(problem, model, policy, device.initial, jax.random.key(3))
+    task, device, model = fitted(data, "5", copies=1)
+    policy = make_policy(task, (8,), jax.random.key(0))
+    values = model_values(task, model, policy, device.initial, jax.random.key(3))
     np.testing.assert_allclose(np.asarray(values)[0, 1] * 50 * (1 - GAMMA), 1.0, rtol=0.05)
 
 
@@ -104,24 +104,24 @@ def test_states_stay_within_what_the_data_have_shown():
 
 def test_a_model_of_what_actions_settle_is_trusted():
     """Every utility of logged episodes is reproduced from the first observation and the actions alone."""
-    problem, _, model = pointmass_model()
+    task, _, model = pointmass_model()
     data = pointmass(episodes=200)
-    figures, warning = check_model(problem, model, data)
+    figures, warning = check_model(task, model, data)
     assert warning is None
     assert figures["trusted"]
     assert figures["episodes"] == 200
     for name in ("reward", "c0"):
         assert figures["utilities"][name]["explained_variance"] > 0.8
     np.testing.assert_allclose(figures["utilities"]["c0"]["logged_mean"], data.episodes.costs.mean())
-    logged, predicted = replay(problem, model, data)
+    logged, predicted = replay(task, model, data)
     np.testing.assert_allclose(logged[:, 0], data.episodes.returns)
     np.testing.assert_allclose(figures["utilities"]["reward"]["bias"], (predicted - logged)[:, 0].mean())
 
 
 def test_a_model_of_luck_is_not_trusted_and_the_warning_names_cost_and_figures():
     data = pointmass(episodes=200, noise=0.4)
-    problem, _, model = fitted(data, "5")
-    figures, warning = check_model(problem, model, data)
+    task, _, model = fitted(data, "5")
+    figures, warning = check_model(task, model, data)
     found = figures["utilities"]["c0"]
     assert found["explained_variance"] < 0.5
     assert warning is not None
@@ -135,10 +135,10 @@ def test_a_model_of_luck_is_not_trusted_and_the_warning_names_cost_and_figures()
 def test_a_model_that_explains_nothing_of_the_reward_is_not_trusted():
     """Its costs may be small beside their limits: it cannot tell one episode from another."""
     data = pointmass(episodes=200)
-    problem, _, model = pointmass_model()
+    task, _, model = pointmass_model()
     shuffled = np.random.default_rng(0).permutation(data.actions)
     luck = replace(data, actions=shuffled)
-    figures, warning = check_model(replace(problem, limits=resolve_limits(["1000"], ("c0",))), model, luck)
+    figures, warning = check_model(replace(task, limits=resolve_limits(["1000"], ("c0",))), model, luck)
     assert figures["utilities"]["reward"]["explained_variance"] < 0
     assert not figures["trusted"]
     assert "of the reward per episode" in warning

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from slater.deep.critics import advantage, bellman_error, bellman_halves, residual, sized_loss
-from slater.deep.dual import DUALS, EXP3, make_dual, project_simplex
-from slater.deep.networks import MLP
-from slater.deep.selection import lp_weights, select
+from slater.deep.game.bellman import advantage, bellman_error, bellman_halves, residual, sized_loss
+from slater.deep.game.dual import DUALS, EXP3, make_dual, project_simplex
+from slater.deep.nets.mlp import MLP
+from slater.mixing import lp_weights, select
 
 finite = st.floats(-100, 100, width=32)
 
@@ -109,7 +109,7 @@ def test_selection_trusts_only_careful_estimates():
 
 
 def test_log_prob_of_a_squashed_gaussian_integrates_to_one():
-    from slater.deep.networks import Gaussian
+    from slater.deep.nets.policy import Gaussian
 
     policy = Gaussian(MLP([1, 4, 2], jax.random.key(0)), (-1.0, 0.0))
     grid = jnp.linspace(-0.9989, 0.9989, 20_001)[:, None]

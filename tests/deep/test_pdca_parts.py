@@ -7,10 +7,10 @@ import pytest
 from safetensors.numpy import load_file
 
 import slater.deep as deep
-from slater.deep.metrics import read_metrics
-from slater.deep.pdca import PDCA, PDCAConfig
-from slater.deep.problem import draw, prepare
+from slater.deep.algorithms.pdca.algorithm import PDCA, PDCAConfig
+from slater.deep.batches import draw, prepare
 from slater.limits import resolve_limits
+from slater.runs.metrics import read_metrics
 
 from .problems import QUICK, pointmass
 from .runs import StopAt
@@ -52,18 +52,18 @@ def test_layer_norm_exp3_and_atacs_loss_are_saved_resumed_and_used(tmp_path):
 def test_an_iteration_keeps_the_shape_of_the_state_whatever_parts_meet(estimator, mixture, dual, ope_steps):
     """Else no loop could carry it."""
     data = pointmass()
-    problem, device = prepare(data, resolve_limits([5], data.cost_names), 0.9)
+    task, device = prepare(data, resolve_limits([5], data.cost_names), 0.9)
     config = PDCAConfig(
         batch_size=8, hidden=(4,), gamma=0.9, estimator=estimator, mixture=mixture, dual=dual,
         ope_steps=ope_steps,
     )  # fmt: skip
     algorithm, key = PDCA(config), jax.random.key(0)
-    state = jax.eval_shape(lambda: algorithm.init(problem, key))
+    state = jax.eval_shape(lambda: algorithm.init(task, key))
     for phase in ("joint", "ope") if config.ope_length else ("joint",):
 
         def update(state, phase=phase):
-            batch = draw(device, problem, key, config.batch_size)
-            return algorithm.update(problem, state, batch, key, jnp.asarray(0), phase)[0]
+            batch = draw(device, task, key, config.batch_size)
+            return algorithm.update(task, state, batch, key, jnp.asarray(0), phase)[0]
 
         after = jax.eval_shape(update, state)
         assert jax.tree.structure(after) == jax.tree.structure(state)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import slater.deep as deep
 from slater.data.episodes import Episodes
-from slater.deep.bc import BCSafeConfig, choose_episodes
-from slater.deep.coptidice import COptiDICE, COptiDICEConfig
-from slater.deep.cpq import CPQ, CPQConfig
-from slater.deep.mbcl import MBCL, MBCLConfig
-from slater.deep.problem import draw, prepare
-from slater.deep.vae import make_cvae
+from slater.deep.algorithms.bc import BCSafeConfig, choose_episodes
+from slater.deep.algorithms.coptidice import COptiDICE, COptiDICEConfig
+from slater.deep.algorithms.cpq import CPQ, CPQConfig
+from slater.deep.algorithms.mbcl import MBCL, MBCLConfig
+from slater.deep.batches import draw, prepare
+from slater.deep.nets.vae import make_cvae
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
@@ -41,8 +41,8 @@ def episodes(costs, returns, complete=True):
 
 @pytest.mark.parametrize("limit", ["20", "0.8/step", "8/discounted"])
 def test_an_episode_exactly_at_the_limit_is_safe_in_every_unit(limit):
-    problem, _ = problem_of(pointmass(), limit)  # 25 steps, discount .9
-    chosen = choose_episodes(episodes([19, 20, 21], [1, 1, 1]), problem, BCSafeConfig())
+    task, _ = problem_of(pointmass(), limit)  # 25 steps, discount .9
+    chosen = choose_episodes(episodes([19, 20, 21], [1, 1, 1]), task, BCSafeConfig())
     assert chosen.tolist() == [True, True, False]
 
 
@@ -58,17 +58,17 @@ def test_no_safe_episode_is_said_with_the_smallest_cost(which, tmp_path):
 
 
 def test_incomplete_episodes_are_never_safe():
-    problem, _ = problem_of(pointmass())
+    task, _ = problem_of(pointmass())
     with pytest.raises(InputError, match="no episode of this data is complete"):
-        choose_episodes(episodes([0, 0], [1, 2], complete=False), problem, BCSafeConfig())
+        choose_episodes(episodes([0, 0], [1, 2], complete=False), task, BCSafeConfig())
 
 
 def test_the_frontier_is_the_upper_left_edge():
     """Returns 10 + cost on the edge; 5 below it is far, 1 below is near (20% of a range of 9)."""
-    problem, _ = problem_of(pointmass())
+    task, _ = problem_of(pointmass())
     cost = [0, 2, 4, 6, 8, 4, 4]
     value = [10, 12, 14, 16, 18, 9, 13]
-    chosen = choose_episodes(episodes(cost, value), problem, BCSafeConfig(which="frontier"))
+    chosen = choose_episodes(episodes(cost, value), task, BCSafeConfig(which="frontier"))
     assert chosen.tolist() == [True] * 5 + [False, True]
 
 
@@ -85,25 +85,25 @@ def test_w_inverts_the_derivative_of_f(y, kind):
 
 def test_the_limit_is_normalised_and_the_released_one_never_binds():
     data = pointmass()
-    problem, _ = problem_of(data, "5")
-    right = COptiDICE(COptiDICEConfig()).limits(problem)
-    np.testing.assert_allclose(right, 5 / 25 * problem.scale[1:], rtol=1e-6)
+    task, _ = problem_of(data, "5")
+    right = COptiDICE(COptiDICEConfig()).limits(task)
+    np.testing.assert_allclose(right, 5 / 25 * task.scale[1:], rtol=1e-6)
     released = deep.make_config(COptiDICE, {}, "released")
     # costs lie in [0, 1] and weights have mean 1, so no estimate reaches a limit of 1 or more
-    assert COptiDICE(released).limits(problem)[0] > 1
+    assert COptiDICE(released).limits(task)[0] > 1
 
 
 def test_the_upper_bound_is_above_the_plain_cost():
     """After some steps, E[v w C] >= E[w C]: the worst model in the ball is worse than the data."""
     data = pointmass(discrete=True)
-    problem, on_device = problem_of(data)
+    task, on_device = problem_of(data)
     algorithm = COptiDICE(COptiDICEConfig(**{**QUICK, "epsilon": 0.1, "eta_scalars": 1e-2}))
-    state = algorithm.init(problem, jax.random.key(0))
-    step = jax.jit(lambda state, batch, key: algorithm.update(problem, state, batch, key, 0, "train"))
+    state = algorithm.init(task, jax.random.key(0))
+    step = jax.jit(lambda state, batch, key: algorithm.update(task, state, batch, key, 0, "train"))
     rows = []
     for k in range(300):
         key = jax.random.key(k)
-        state, metrics = step(state, draw(on_device, problem, key, 64), key)
+        state, metrics = step(state, draw(on_device, task, key, 64), key)
         rows.append([float(metrics[name]) for name in ("bound/c0", "ope/c0", "weights/effective_share")])
     bound, plain, share = np.mean(rows[-100:], axis=0)
     assert bound > plain
@@ -117,15 +117,15 @@ def test_the_upper_bound_is_above_the_plain_cost():
 def test_the_penalty_moves_the_cost_critics_unless_released(penalty, moves):
     """One step of the critics from the same state, with a small and with a large alpha."""
     data = pointmass()
-    problem, on_device = problem_of(data)
+    task, on_device = problem_of(data)
     algorithm = CPQ(CPQConfig(**{**QUICK, "vae_hidden": (8,), "penalty": penalty}))
-    on_device = algorithm.data(data, problem, on_device)
-    state = algorithm.init(problem, jax.random.key(0))
-    batch = draw(on_device, problem, jax.random.key(1), 32)
+    on_device = algorithm.data(data, task, on_device)
+    state = algorithm.init(task, jax.random.key(0))
+    batch = draw(on_device, task, jax.random.key(1), 32)
     after = []
     for log_alpha in (-5.0, 5.0):
         start = replace(state, log_alpha=jnp.full(1, log_alpha))
-        moved, _ = algorithm._critics(problem, start, batch, jax.random.key(2), jax.random.key(3))
+        moved, _ = algorithm._critics(task, start, batch, jax.random.key(2), jax.random.key(3))
         after.append(np.asarray(moved.critics[1][0].mlp.weights[-1]))
     assert np.array_equal(*after) != moves
 
@@ -133,26 +133,26 @@ def test_the_penalty_moves_the_cost_critics_unless_released(penalty, moves):
 def test_what_is_unsafe_is_worth_the_least_value():
     """With every action called unsafe, the reward's goal is r + gamma * (least value)."""
     data = pointmass()
-    problem, transitions = problem_of(data, "0")
-    assert problem.value_low[0] < 0  # rewards of this problem can be negative
+    task, transitions = problem_of(data, "0")
+    assert task.value_low[0] < 0  # rewards of this problem can be negative
     algorithm = CPQ(CPQConfig(**{**QUICK, "vae_hidden": (8,)}))
-    state = algorithm.init(problem, jax.random.key(0))
+    state = algorithm.init(task, jax.random.key(0))
     costly = tuple(
         eqx.tree_at(lambda c: c.mlp.biases[-1], critic, jnp.full(1, 100.0)) for critic in state.target[1]
     )
     state = replace(state, target=(state.target[0], costly))
-    batch = draw(algorithm.data(data, problem, transitions), problem, jax.random.key(1), 32)
-    goal, _ = algorithm._goals(problem, state, batch, jax.random.key(2))
-    np.testing.assert_allclose(goal, batch.u[:, 0] + 0.9 * problem.value_low[0], rtol=1e-5)
+    batch = draw(algorithm.data(data, task, transitions), task, jax.random.key(1), 32)
+    goal, _ = algorithm._goals(task, state, batch, jax.random.key(2))
+    np.testing.assert_allclose(goal, batch.u[:, 0] + 0.9 * task.value_low[0], rtol=1e-5)
 
 
 # -- MBCL and the CVAE ------------------------------------------------------------------------------------
 
 
 def test_linear_features_are_one_layer_and_the_policy_is_nearly_greedy():
-    problem, on_device = problem_of(pointmass(discrete=True))
+    task, on_device = problem_of(pointmass(discrete=True))
     algorithm = MBCL(MBCLConfig(**{**QUICK, "features": "linear"}))
-    state = algorithm.init(problem, jax.random.key(0))
+    state = algorithm.init(task, jax.random.key(0))
     pi = algorithm.policy(state)
     assert len(pi.mlp.weights) == 1
     values = state.q_target.mlp(on_device.obs)
@@ -169,11 +169,11 @@ def test_the_cvae_learns_to_tell_unlike_actions():
     """Data actions are a function of the state; after training, others have a larger divergence."""
     import optax
 
-    problem, _ = problem_of(pointmass())
+    task, _ = problem_of(pointmass())
     key = jax.random.key(0)
-    obs = jax.random.normal(key, (512, problem.obs_dim))
+    obs = jax.random.normal(key, (512, task.obs_dim))
     action = 0.8 * jnp.tanh(obs)
-    vae, adam = make_cvae(problem, (32, 32), 4, key), optax.adam(3e-3)
+    vae, adam = make_cvae(task, (32, 32), 4, key), optax.adam(3e-3)
     opt = adam.init(vae)
 
     @jax.jit

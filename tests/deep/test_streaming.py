@@ -15,8 +15,9 @@ import pytest
 import slater.deep as deep
 from slater import cli
 from slater.data import StoredDataset, load, save
-from slater.deep.problem import prepare, state_problem
-from slater.deep.streaming import Shards, row_bytes
+from slater.deep.batches import prepare
+from slater.deep.engine.sources import Shards, row_bytes
+from slater.deep.task import state_task
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
@@ -30,9 +31,9 @@ ROWS = 400  # rows of a shard in these tests: 16 of 40 episodes
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    from slater.deep import algorithm
+    from slater.deep.algorithms import registry
 
-    monkeypatch.setitem(algorithm._REGISTRY, "toy", Toy)
+    monkeypatch.setitem(registry._REGISTRY, "toy", Toy)
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def memory(dataset: Any, rows: int = ROWS) -> float:
 def test_the_problem_of_a_store_is_that_of_its_rows(store):
     limits = resolve_limits([5.0], store.cost_names)
     whole, _ = prepare(store.load(), limits, 0.9)
-    stored = state_problem(store, limits, 0.9)
+    stored = state_task(store, limits, 0.9)
     names = ["tau", "scale", "value_low", "value_high", "obs_mean", "obs_std", "action_low", "action_high"]
     for name in names:
         # the reward's scale is a high percentile, of a sample where the data stay on disk
@@ -60,8 +61,8 @@ def test_the_problem_of_a_store_is_that_of_its_rows(store):
 
 def test_shards_hold_rows_of_the_data_and_in_the_long_run_all_of_them(store):
     limits = resolve_limits([5.0], store.cost_names)
-    problem, data = prepare(store.load(), limits, 0.9)
-    shards = Shards(store, problem, seed=0, memory=memory(store), batch_size=32)
+    task, data = prepare(store.load(), limits, 0.9)
+    shards = Shards(store, task, seed=0, memory=memory(store), batch_size=32)
     assert shards.rows == ROWS
 
     def keys(part: Any) -> set[bytes]:
@@ -95,8 +96,8 @@ def test_every_row_is_equally_likely_to_be_in_a_shard(tmp_path):
     )  # fmt: skip
     save(data, tmp_path / "data.store")
     store = StoredDataset(tmp_path / "data.store")
-    problem = state_problem(store, resolve_limits([5.0], store.cost_names), 0.9, normalise_observations=False)
-    shards = Shards(store, problem, seed=0, memory=memory(store, 300), batch_size=32)
+    task = state_task(store, resolve_limits([5.0], store.cost_names), 0.9, normalise_observations=False)
+    shards = Shards(store, task, seed=0, memory=memory(store, 300), batch_size=32)
     counts = np.zeros(size)
     draws = 120
     for number in range(draws):
@@ -168,15 +169,15 @@ def test_kill_9_in_a_streamed_run_and_still_the_same_bits(store, tmp_path):
 
 
 def test_an_algorithm_that_needs_all_data_says_so(store, tmp_path, monkeypatch):
-    from slater.deep import algorithm
+    from slater.deep.algorithms import registry
 
     class Sequences(Toy):
         name: ClassVar[str] = "sequences"
 
-        def data(self, dataset, problem, data):
+        def data(self, dataset, task, data):
             return data
 
-    monkeypatch.setitem(algorithm._REGISTRY, "sequences", Sequences)
+    monkeypatch.setitem(registry._REGISTRY, "sequences", Sequences)
     with pytest.raises(InputError, match=r"sequences needs the whole dataset in memory.*--memory"):
         deep.train("sequences", store, [5], tmp_path / "run", options={"memory": memory(store)}, **QUICK)
     deep.train("sequences", store, [5], tmp_path / "fits", **QUICK)
@@ -208,15 +209,15 @@ def test_the_command_streams_a_store_and_names_the_line_for_other_files(store, t
 
 def test_a_streamed_run_learns(store):
     """The engine's draw on a shard is the draw on data: no column is mixed up with another."""
-    from slater.deep.problem import draw
+    from slater.deep.batches import draw
 
-    problem = state_problem(store, resolve_limits([5.0], store.cost_names), 0.9)
-    shards = Shards(store, problem, seed=1, memory=memory(store), batch_size=32)
-    batch = draw(shards.at(0), problem, jax.random.key(0), 64)
+    task = state_task(store, resolve_limits([5.0], store.cost_names), 0.9)
+    shards = Shards(store, task, seed=1, memory=memory(store), batch_size=32)
+    batch = draw(shards.at(0), task, jax.random.key(0), 64)
     shards.close()
-    position = np.asarray(batch.s) * problem.obs_std + problem.obs_mean
-    after = np.asarray(batch.s_next) * problem.obs_std + problem.obs_mean
+    position = np.asarray(batch.s) * task.obs_std + task.obs_mean
+    after = np.asarray(batch.s_next) * task.obs_std + task.obs_mean
     np.testing.assert_allclose(0.9 * position[:, 0] + 0.3 * np.asarray(batch.a)[:, 0], after[:, 0], atol=1e-5)
-    np.testing.assert_allclose(np.asarray(batch.u)[:, 0] / problem.scale[0], after[:, 0] + 0.1, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(batch.u)[:, 0] / task.scale[0], after[:, 0] + 0.1, atol=1e-5)
     np.testing.assert_allclose(np.asarray(batch.u)[:, 1], after[:, 0] > 0.1, atol=1e-6)
     assert load(store.path).size == store.size

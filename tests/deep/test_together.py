@@ -12,9 +12,9 @@ from safetensors.numpy import load_file
 import slater.deep as deep
 from slater import cli
 from slater.data import save
-from slater.deep.metrics import read_metrics
-from slater.deep.together import Planned, train_together
-from slater.deep.training import make_run
+from slater.deep.engine.stacked import Planned, train_together
+from slater.deep.engine.training import make_run
+from slater.runs.metrics import read_metrics
 
 from .problems import QUICK, pointmass
 from .runs import weights
@@ -30,18 +30,18 @@ class Fragile(Toy):
     name = "fragile"
     limits_are_tau = True
 
-    def update(self, problem, state, batch, key, step, phase):
-        state, metrics = super().update(problem, state, batch, key, step, phase)
-        breaks = (problem.tau[0] > 2.1) & (step == 33)
+    def update(self, task, state, batch, key, step, phase):
+        state, metrics = super().update(task, state, batch, key, step, phase)
+        breaks = (task.tau[0] > 2.1) & (step == 33)
         return state, {"loss/clone": jnp.where(breaks, jnp.nan, metrics["loss/clone"])}
 
 
 @pytest.fixture(autouse=True)
 def fragile(monkeypatch):
     """Known in this test only."""
-    from slater.deep import algorithm
+    from slater.deep.algorithms import registry
 
-    monkeypatch.setitem(algorithm._REGISTRY, "fragile", Fragile)
+    monkeypatch.setitem(registry._REGISTRY, "fragile", Fragile)
 
 
 class StopAt(deep.Watcher):

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from slater.deep.algorithm import Algorithm, Config
-from slater.deep.networks import PolicyNetwork, make_policy
-from slater.deep.problem import Batch, Problem
+from slater.deep.algorithms.base import Algorithm, Config
+from slater.deep.batches import Batch
+from slater.deep.nets.policy import PolicyNetwork, make_policy
+from slater.deep.task import Task
 
 
 class ToyState(eqx.Module):
@@ -27,12 +28,12 @@ class Toy(Algorithm[Config, ToyState]):
     Config: ClassVar[type[Config]] = Config
     adam = optax.adam(1e-3)
 
-    def init(self, problem: Problem, key: Array) -> ToyState:
-        pi = make_policy(problem, self.config.hidden, key, (-5.0, 0.0))
+    def init(self, task: Task, key: Array) -> ToyState:
+        pi = make_policy(task, self.config.hidden, key, (-5.0, 0.0))
         return ToyState(pi, self.adam.init(pi))
 
     def update(
-        self, problem: Problem, state: ToyState, batch: Batch, key: Array, step: Array, phase: str
+        self, task: Task, state: ToyState, batch: Batch, key: Array, step: Array, phase: str
     ) -> tuple[ToyState, dict[str, Array]]:
         def loss(pi: PolicyNetwork) -> Array:
             return -jnp.mean(pi.log_prob(batch.s, batch.a))

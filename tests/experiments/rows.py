@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slater.experiments.engines import Row
+from slater.jobs.engines import Row
 
 
 def make_row(

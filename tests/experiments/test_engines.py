@@ -10,7 +10,7 @@ import pytest
 
 from slater.errors import InputError
 from slater.experiments.cells import run_cells
-from slater.experiments.engines import Cell, Engine, Row
+from slater.jobs.engines import Cell, Engine, Row
 
 
 def square(cell: Cell) -> Row:

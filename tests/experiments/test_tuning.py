@@ -13,8 +13,12 @@ import pytest
 from slater import cli
 from slater.data import Dataset, save
 from slater.deep import algorithms, train
-from slater.deep.problem import on_device, state_problem
-from slater.deep.tuning import (
+from slater.deep.batches import on_device
+from slater.deep.task import state_task
+from slater.errors import InputError
+from slater.limits import resolve_limits
+from slater.policy import load
+from slater.tuning.search import (
     SPACES,
     Judge,
     best,
@@ -23,9 +27,6 @@ from slater.deep.tuning import (
     refuse_unjudged,
     split_episodes,
 )
-from slater.errors import InputError
-from slater.limits import resolve_limits
-from slater.policy import load
 
 from ..deep.problems import pointmass, pointmass_values
 from ..deep.toy import Toy
@@ -45,13 +46,13 @@ def test_held_out_rows_are_in_the_units_of_training(data: Dataset) -> None:
     kept, held = split_episodes(data, 0.25, 3)
     assert len(kept.episodes) + len(held.episodes) == len(data.episodes)
     assert kept.horizon == held.horizon == data.horizon
-    problem = state_problem(kept, resolve_limits(["c0=5", "c1=5"], data.cost_names), 0.99)
-    rows = on_device(held, problem)
-    expected = (held.observations - problem.obs_mean) / problem.obs_std
+    task = state_task(kept, resolve_limits(["c0=5", "c1=5"], data.cost_names), 0.99)
+    rows = on_device(held, task)
+    expected = (held.observations - task.obs_mean) / task.obs_std
     np.testing.assert_allclose(rows.obs, expected, atol=1e-4)
     np.testing.assert_allclose(rows.actions, held.actions, atol=1e-5)
-    np.testing.assert_allclose(rows.utilities[:, 0], held.rewards * problem.scale[0], atol=1e-5)
-    np.testing.assert_allclose(rows.utilities[:, 1:], held.costs * problem.scale[1:], atol=1e-5)
+    np.testing.assert_allclose(rows.utilities[:, 0], held.rewards * task.scale[0], atol=1e-5)
+    np.testing.assert_allclose(rows.utilities[:, 1:], held.costs * task.scale[1:], atol=1e-5)
 
 
 class Remembering(Toy):
@@ -66,9 +67,9 @@ class Remembering(Toy):
 def test_a_policy_that_cannot_be_judged_is_refused_before_training(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from slater.deep import algorithm
+    from slater.deep.algorithms import registry
 
-    monkeypatch.setitem(algorithm._REGISTRY, "remembering", Remembering)
+    monkeypatch.setitem(registry._REGISTRY, "remembering", Remembering)
     with pytest.raises(InputError, match="cannot judge the policy of remembering"):
         refuse_unjudged("remembering", {"hidden": "16"}, None, data)
     refuse_unjudged("pdca", {"hidden": "16"}, None, data)

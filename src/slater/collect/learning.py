@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from slater.collect import sac
 from slater.collect.rows import Rows
 from slater.collect.sac import Batch, SACConfig, State, Task
-from slater.deep import checkpoint
+from slater.deep.engine import checkpoint
+from slater.disk import write_atomic
 from slater.envs import RandomPolicy, make
 from slater.envs.constrained import ConstrainedEnv
 from slater.envs.episode import Episode, RunSettings, run_episode
-from slater.policy import CategoricalPolicy, GaussianPolicy, write_atomic
+from slater.policy import CategoricalPolicy, GaussianPolicy
 
 __all__ = ["Learned", "learn", "task_of"]
 

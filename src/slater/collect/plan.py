@@ -35,12 +35,12 @@ from slater.collect.rows import Rows
 from slater.collect.sac import SACConfig
 from slater.collect.thinning import thin
 from slater.data import Dataset, Metadata, save
+from slater.disk import write_atomic
 from slater.envs import make, record
 from slater.envs.episode import Episode
 from slater.envs.workers import one_thread
 from slater.errors import InputError
 from slater.policy import save as save_policy
-from slater.policy import write_atomic
 
 __all__ = ["PAPER", "Plan", "Stage", "collect", "paper_plan"]
 

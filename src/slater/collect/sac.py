@@ -21,7 +21,9 @@ import numpy as np
 import optax
 from jax import Array
 
-from slater.deep.networks import MLP, Categorical, Critic, Gaussian, PolicyNetwork
+from slater.deep.nets.critic import Critic
+from slater.deep.nets.mlp import MLP
+from slater.deep.nets.policy import Categorical, Gaussian, PolicyNetwork
 from slater.errors import InputError
 from slater.policy import CategoricalPolicy, GaussianPolicy
 
@@ -90,7 +92,7 @@ class Task:
 
 
 class Batch(NamedTuple):
-    """Transitions: s, a (as a choice, see `slater.deep.networks`), r penalised and scaled, gamma or 0, s'."""
+    """Transitions: s, a (as a choice, see `slater.deep.nets`), r penalised and scaled, gamma or 0, s'."""
 
     s: Array
     a: Array

@@ -67,7 +67,7 @@ def run(args: list[str]) -> int:
         from slater.commands.demo_tabular import tabular_demo
 
         return tabular_demo(options.seed, options.n, options.out)
-    from slater.deep.sweep import one_thread
+    from slater.jobs.sweep import one_thread
 
     os.environ |= one_thread(os.environ)
     from slater.data import load
@@ -122,9 +122,9 @@ def _limits(data: Dataset, options: DemoArgs) -> tuple[str, ...]:
 
 def _report(console: Console, data: Dataset, result: dict[str, Any], options: DemoArgs) -> None:
     from slater import policy as policies
-    from slater.deep.metrics import read_metrics
     from slater.envs import rollout
     from slater.report.training import Level, draw_training
+    from slater.runs.metrics import read_metrics
 
     gamma = json.loads((options.out / "run.json").read_text())["problem"]["gamma"]
     (limit,) = result["limits"]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from slater.deep import Run, Watcher
-from slater.deep.problem import Problem
+from slater.deep.task import Task
 from slater.limits import limit_table
 
 __all__ = ["Rows", "Terminal", "figures"]
@@ -53,9 +53,9 @@ class Terminal(Watcher):
         )  # fmt: skip
         self.task: Any = None
 
-    def started(self, run: Run, problem: Problem, step: int) -> None:
+    def started(self, run: Run, task: Task, step: int) -> None:
         """Print the limits in all units; start the line."""
-        self.console.print(limit_table(problem.limits, problem.units), highlight=False)
+        self.console.print(limit_table(task.limits, task.units), highlight=False)
         if step:
             self.console.print(f"resumed at step {step}")
         total = run.make().config.steps

@@ -140,7 +140,7 @@ def _load(name: str, memory: float) -> Any:
     """The dataset in memory if it fits (`memory` in GB), else a store that is read in shards."""
     from slater.data import StoredDataset, load, open_dataset
     from slater.data.download import locate
-    from slater.deep.streaming import COPIES, fits
+    from slater.deep.engine.sources import COPIES, fits
 
     path = locate(name)
     most = memory * 1e9 / COPIES
@@ -152,7 +152,7 @@ def _load(name: str, memory: float) -> Any:
 
 def _one_thread() -> None:
     """The same thread in a lone run as in a sweep, hence the same bits; XLA reads this at its first use."""
-    from slater.deep.sweep import one_thread
+    from slater.jobs.sweep import one_thread
 
     os.environ |= one_thread(os.environ)
 
@@ -210,7 +210,7 @@ def _resume(options: Options) -> None:
 def _watcher(options: Options, folder: Path) -> Any:
     """Who hears of the run: the terminal, and the loggers that were asked for."""
     from slater.commands.terminal import Terminal
-    from slater.deep.loggers import Several, TensorBoard, WeightsAndBiases
+    from slater.deep.engine.loggers import Several, TensorBoard, WeightsAndBiases
 
     watchers: list[Any] = [] if options.worker else [Terminal()]
     if options.tensorboard:
@@ -221,7 +221,7 @@ def _watcher(options: Options, folder: Path) -> Any:
 
 
 def _sweep(options: Options) -> int:
-    from slater.deep.sweep import grid
+    from slater.jobs.sweep import grid
 
     assert options.out is not None
     texts = [text for group in options.sweep for text in group]
@@ -252,7 +252,7 @@ def _sweep(options: Options) -> int:
 
 def _in_processes(options: Options, points: Mapping[Path, Mapping[str, str]]) -> dict[Path, str]:
     """Every run of a sweep as a process of its own; what went wrong, by folder."""
-    from slater.deep.sweep import Job, run_jobs
+    from slater.jobs.sweep import Job, run_jobs
 
     jobs = [Job(folder, tuple(_worker_arguments(options, points[folder], folder))) for folder in points]
     processes = options.processes or os.cpu_count() or 1
@@ -267,10 +267,10 @@ def _as_one_program(options: Options, points: Mapping[Path, Mapping[str, str]]) 
     if not options.all_threads:
         _one_thread()
     from slater.commands.terminal import Rows
-    from slater.deep.loggers import Several
-    from slater.deep.sweep import last_row
-    from slater.deep.together import Planned, train_together
-    from slater.deep.training import make_run
+    from slater.deep.engine.loggers import Several
+    from slater.deep.engine.stacked import Planned, train_together
+    from slater.deep.engine.training import make_run
+    from slater.jobs.sweep import last_row
 
     assert options.data is not None
     data = _load(options.data, options.memory)

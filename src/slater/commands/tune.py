@@ -87,17 +87,10 @@ def run(args: list[str]) -> int:
     from slater.data import load
     from slater.data.download import locate
     from slater.deep import find, make_config
-    from slater.deep.tuning import (
-        Judge,
-        best,
-        candidates,
-        parse_search,
-        refuse_unjudged,
-        split_episodes,
-    )
     from slater.experiments.cells import run_cells
-    from slater.experiments.tuning import CandidateWork
     from slater.limits import resolve_limits
+    from slater.tuning.cells import CandidateWork
+    from slater.tuning.search import Judge, best, candidates, parse_search, refuse_unjudged, split_episodes
 
     fixed = _fixed(options)
     space = parse_search(options.algorithm, _flat(options.search))

@@ -3,9 +3,10 @@
 from slater.errors import InputError
 
 try:
-    from slater.deep.algorithm import Algorithm, Config, Member, algorithms, find, make_config, register
-    from slater.deep.folder import Run, read_run
-    from slater.deep.training import DivergedError, Watcher, resume, train
+    from slater.deep.algorithms.base import Algorithm, Config, Member
+    from slater.deep.algorithms.registry import algorithms, find, make_config, register
+    from slater.deep.engine.folder import Run, read_run
+    from slater.deep.engine.training import DivergedError, Watcher, resume, train
 except ModuleNotFoundError as error:
     if error.name not in ("jax", "equinox", "optax"):
         raise

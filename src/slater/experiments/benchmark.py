@@ -30,8 +30,8 @@ import numpy as np
 from slater import __version__
 from slater.data import Dataset
 from slater.errors import InputError
-from slater.experiments.engines import Cell, Row
 from slater.experiments.sources import Source
+from slater.jobs.engines import Cell, Row
 from slater.policy import Mixture, Policy
 
 __all__ = [
@@ -161,7 +161,7 @@ class CellWork:
 
     def __call__(self, cell: Cell) -> Row:
         """Train or resume, measure; a row with `results`, one per limit, or with `failed`, a sentence."""
-        from slater.deep.sweep import one_thread
+        from slater.jobs.sweep import one_thread
 
         # before JAX computes anything: the same single thread everywhere, hence the same bits
         os.environ |= one_thread(os.environ)
@@ -215,9 +215,9 @@ class CellWork:
 
     def _train_and_measure(self, cell: Cell, folder: Path) -> list[Row]:
         from slater.data import load
-        from slater.deep.metrics import read_metrics
         from slater.policy import load as load_policy
         from slater.policy import with_limits
+        from slater.runs.metrics import read_metrics
 
         source = self._source(cell)
         dataset = load(source.path)

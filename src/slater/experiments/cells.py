@@ -27,7 +27,7 @@ from rich.progress import (
 
 from slater import __version__
 from slater.errors import InputError
-from slater.experiments.engines import ENGINES, Cell, Engine, Row
+from slater.jobs.engines import ENGINES, Cell, Engine, Row
 
 __all__ = ["Cell", "Row", "finished_rows", "prepare", "run_cells", "write_settings"]
 
@@ -68,7 +68,7 @@ def run_cells(
     """The rows of all cells, in the order of `cells`; those already in `out` are not run again.
 
     `work` must be picklable; it runs in worker processes, one per core unless `workers` (see
-    `slater.experiments.engines`). `progress_of` says how much of a cell under way is done, from 0 to 1.
+    `slater.jobs.engines`). `progress_of` says how much of a cell under way is done, from 0 to 1.
     """
     path = prepare(out) / "cells.jsonl"
     done = _finished(path)

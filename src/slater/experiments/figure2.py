@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slater.envs.constraints import DOMAINS
-from slater.experiments.engines import Row
 from slater.experiments.suite import Folder, write_cells_csv
 from slater.experiments.table2 import Budget
 from slater.experiments.tables import curve_means, facts, labelled, markdown_table, means, with_error
+from slater.jobs.engines import Row
 from slater.report.benchmarks import draw_curves
 from slater.report.curves import write_csv
 from slater.report.html import Section, Table, write_report

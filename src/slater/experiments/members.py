@@ -6,7 +6,7 @@ ways to choose among them:
     mixture    the weights that the run chose
     last       the last kept policy alone
     uniform    all that the game made, with equal weight: the paper's output
-    fallback   the clone of safe rows alone, where the run kept one (`slater.deep.fallback`)
+    fallback   the clone of safe rows alone, where the run kept one (`slater.deep.algorithms.pdca.fallback`)
     best       of those that keep the limits by their estimates, the one with the best estimated reward
     hindsight  the weights that the linear program finds from the true values: what choosing could give
 """
@@ -39,21 +39,21 @@ def judge_members(
     folder: a finished run. dataset: its data, which hold the units that its policies act in. episodes: per
     member. tick(done, total) hears of every member.
     """
-    from slater.deep.folder import member_policies
+    from slater.deep.engine.folder import member_policies
     from slater.envs import rollout
 
     result = _read(folder / "result.json")
-    problem = _read(folder / "run.json")["problem"]
+    task = _read(folder / "run.json")["problem"]
     limits = _episode_limits(result["limits"])
     costs = [limit["cost"] for limit in result["limits"]]
     rows = result["members"]
     measured = np.zeros((len(rows), 1 + len(limits)))
     for index, policy in enumerate(member_policies(folder, dataset)):
-        ran = rollout(policy, env, episodes=episodes, seed=seed + 10_000 * index, discount=problem["gamma"])
+        ran = rollout(policy, env, episodes=episodes, seed=seed + 10_000 * index, discount=task["gamma"])
         measured[index] = [ran.returns.mean(), *ran.mean_costs(costs)]
         if tick is not None:
             tick(index + 1, len(rows))
-    estimated = _estimates(rows, Units(problem["gamma"], problem["horizon"]))
+    estimated = _estimates(rows, Units(task["gamma"], task["horizon"]))
     names = ("return", *costs)
     members = []
     for index, row in enumerate(rows):
@@ -70,7 +70,7 @@ def _outputs(
     rows: Sequence[Mapping[str, Any]], measured: F64, estimated: F64 | None, limits: F64, clone: int | None
 ) -> dict[str, F64]:
     """Weights over the members, by the name of the output; `clone`: the step of the fallback, if any."""
-    from slater.deep.selection import lp_weights
+    from slater.mixing import lp_weights
 
     each = np.eye(len(rows))
     played = np.array([row["step"] != clone for row in rows])

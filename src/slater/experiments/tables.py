@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from slater.experiments.benchmark import results
-from slater.experiments.engines import Row
 from slater.experiments.sources import KINDS
+from slater.jobs.engines import Row
 from slater.report.curves import summarise
 
 __all__ = [

@@ -19,12 +19,12 @@ import pytest
 
 import slater.deep as deep
 from slater import policy as policies
-from slater.deep import checkpoint
-from slater.deep.metrics import read_metrics
-from slater.deep.problem import prepare
+from slater.deep.batches import prepare
+from slater.deep.engine import checkpoint
 from slater.errors import InputError
 from slater.limits import resolve_limits
 from slater.policy import Mixture
+from slater.runs.metrics import read_metrics
 
 from ..exact import behaviour, random_cmdp
 from ..problems import QUICK, pointmass, pointmass_values
@@ -206,13 +206,13 @@ def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
     for kind in range(len(kinds(name))):
         run, data = base(name, preset, kind)
         algorithm = deep.read_run(run).make(data)
-        problem, transitions = prepare(
+        task, transitions = prepare(
             data, resolve_limits([5.0] * len(data.cost_names), data.cost_names), algorithm.config.gamma,
             normalise_observations=algorithm.config.normalise_observations,
             reward_scale=algorithm.config.reward_scale,
         )  # fmt: skip
-        algorithm.data(data, problem, transitions)
-        like = algorithm.init(problem, jax.random.key(0))
+        algorithm.data(data, task, transitions)
+        like = algorithm.init(task, jax.random.key(0))
         state, _ = checkpoint.restore(run / "checkpoint.safetensors", like)
         pi, loaded = algorithm.policy(state), policies.load(run / "policy.safetensors")
         obs = data.observations[:8]
@@ -221,14 +221,14 @@ def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
         one, two = (p.act(obs, rng=np.random.default_rng(3)) for p in (loaded, again))
         np.testing.assert_array_equal(one, two)
         if not hasattr(pi, "choice"):  # a policy of its own kind has a test of its own
-            exported = pi.export(problem).act(obs, rng=np.random.default_rng(3))
+            exported = pi.export(task).act(obs, rng=np.random.default_rng(3))
             np.testing.assert_array_equal(exported, one)
             continue
-        draws = 1 if problem.discrete else 4000
+        draws = 1 if task.discrete else 4000
         keys = jax.random.split(jax.random.key(0), draws)
-        inside = np.asarray(jax.vmap(pi.choice, (None, 0))((obs - problem.obs_mean) / problem.obs_std, keys))
+        inside = np.asarray(jax.vmap(pi.choice, (None, 0))((obs - task.obs_mean) / task.obs_std, keys))
         rng = np.random.default_rng(0)
-        if problem.discrete:
+        if task.discrete:
             np.testing.assert_allclose(inside.mean(axis=0), loaded.probabilities(obs), atol=1e-5)
         else:
             outside = np.stack([loaded.act(obs, rng=rng) for _ in range(draws)])

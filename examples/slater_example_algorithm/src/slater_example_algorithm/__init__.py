@@ -5,7 +5,7 @@
     policy       maximises E[w log pi(a|s)]
     lambda       projected gradient on E[g(s0, pi)] - tau, over tau
 
-Small, not good: it shows every hook that an algorithm needs. The limit arrives converted, as `problem.tau`:
+Small, not good: it shows every hook that an algorithm needs. The limit arrives converted, as `task.tau`:
 discounted sums of costs that are scaled to [0, 1]; so do the data. There is no loop, checkpoint or command
 line here: Slater has them.
 """
@@ -21,10 +21,12 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from slater.deep.algorithm import Algorithm, Config
-from slater.deep.dual import DualState, ProjectedGradient, relative_excess
-from slater.deep.networks import Critic, PolicyNetwork, make_critic, make_policy
-from slater.deep.problem import Batch, Problem
+from slater.deep.algorithms.base import Algorithm, Config
+from slater.deep.batches import Batch
+from slater.deep.game.dual import DualState, ProjectedGradient, relative_excess
+from slater.deep.nets.critic import Critic, make_critic
+from slater.deep.nets.policy import PolicyNetwork, make_policy
+from slater.deep.task import Task
 from slater.errors import InputError
 
 __all__ = ["PenalisedClone", "PenalisedCloneConfig", "PenalisedCloneState"]
@@ -67,15 +69,15 @@ class PenalisedClone(Algorithm[PenalisedCloneConfig, PenalisedCloneState]):
         self.adam = optax.adam(config.learning_rate)
         self.dual = ProjectedGradient(config.B, config.dual_rate)
 
-    def init(self, problem: Problem, key: Array) -> PenalisedCloneState:
+    def init(self, task: Task, key: Array) -> PenalisedCloneState:
         """Networks at random, lambda = 0."""
-        key_pi, *keys = jax.random.split(key, 1 + problem.costs)
-        pi = make_policy(problem, self.config.hidden, key_pi, (-5.0, 0.0))
-        critics = tuple(make_critic(problem, self.config.hidden, k) for k in keys)
-        return PenalisedCloneState(pi, critics, self.dual.init(problem.costs), self.adam.init((pi, critics)))
+        key_pi, *keys = jax.random.split(key, 1 + task.costs)
+        pi = make_policy(task, self.config.hidden, key_pi, (-5.0, 0.0))
+        critics = tuple(make_critic(task, self.config.hidden, k) for k in keys)
+        return PenalisedCloneState(pi, critics, self.dual.init(task.costs), self.adam.init((pi, critics)))
 
     def update(
-        self, problem: Problem, state: PenalisedCloneState, batch: Batch, key: Array, step: Array, phase: str
+        self, task: Task, state: PenalisedCloneState, batch: Batch, key: Array, step: Array, phase: str
     ) -> tuple[PenalisedCloneState, dict[str, Array]]:
         """One iteration; a metric named `loss/...` that is not finite stops the run with a message."""
         del step, phase
@@ -97,9 +99,9 @@ class PenalisedClone(Algorithm[PenalisedCloneConfig, PenalisedCloneState]):
         updates, opt = self.adam.update(grads, state.opt)
         pi, critics = optax.apply_updates((state.pi, state.critics), updates)
         cost = jnp.mean(values(critics, batch.s0, pi.choice(batch.s0, key)), axis=1)
-        floor = 1e-3 / (1.0 - problem.gamma)
-        dual = self.dual.update(state.dual, relative_excess(cost, jnp.asarray(problem.tau), floor))
-        for i, name in enumerate(problem.cost_names):
+        floor = 1e-3 / (1.0 - task.gamma)
+        dual = self.dual.update(state.dual, relative_excess(cost, jnp.asarray(task.tau), floor))
+        for i, name in enumerate(task.cost_names):
             metrics[f"lambda/{name}"] = dual.lam[i]
         return PenalisedCloneState(pi, critics, dual, opt), metrics
 

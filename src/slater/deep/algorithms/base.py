@@ -1,0 +1,184 @@
+"""What an algorithm is, for the engine: pure functions on a PyTree, and a config.
+
+A third party registers its own under the entry point group `slater.algorithms`, name -> class; `slater
+train NAME` then finds it without any change here.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from slater.data import Dataset, StoredDataset
+from slater.deep.batches import Data, draw
+from slater.deep.nets.policy import Exportable
+from slater.deep.task import Task
+from slater.errors import InputError
+
+__all__ = ["Algorithm", "Config", "ConfigT", "Member", "State"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings that every algorithm shares."""
+
+    steps: int = 30_000
+    """gradient iterations in all"""
+    batch_size: int = 512
+    """transitions per iteration"""
+    gamma: float = 0.99
+    """discount per step, in [0, 1)"""
+    hidden: tuple[int, ...] = (256, 256)
+    """width of each hidden layer, of every network"""
+    normalise_observations: bool = True
+    """subtract the data's mean and divide by its standard deviation, per entry"""
+    reward_scale: float | None = None
+    """factor on rewards; None brings the 99.9th percentile of their size to 1"""
+    keep_every: int = 2_500
+    """iterations between members of the mixture (the paper's interval for Bullet)"""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "keep_every"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if not 0 <= self.gamma < 1:
+            raise InputError(f"gamma must be in [0, 1), not {self.gamma}.")
+        if not self.hidden or min(self.hidden) < 1:
+            raise InputError(f"hidden needs at least one layer of width 1 or more, not {self.hidden}.")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A policy kept for the mixture: the iteration it is from, and what is known about it.
+
+    estimates: (1+I,) estimated discounted sums of scaled utilities, reward first; None if not estimated.
+    careful: whether they come from a separate, converged estimate rather than from training.
+    """
+
+    step: int
+    estimates: tuple[float, ...] | None = None
+    careful: bool = False
+
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+
+State = TypeVar("State")
+
+
+class Algorithm(abc.ABC, Generic[ConfigT, State]):
+    """One algorithm with its settings. Everything it computes with is in the state; `update` is pure."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type[Config]]
+    #: preset name -> settings that differ from the defaults
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    #: kinds of actions it can choose
+    actions: ClassVar[tuple[Literal["continuous", "discrete"], ...]] = ("continuous", "discrete")
+    #: whether one trained model takes any limits (`slater.policy.with_limits`)
+    serves_all_limits: ClassVar[bool] = False
+    #: the largest number of costs it can limit; None: any
+    most_costs: ClassVar[int | None] = None
+    #: whether limits enter `init` and `update` as `Task.tau` and by their units alone: runs under several
+    #: limits can then be one program, in which tau is an argument (`slater.deep.engine.stacked`)
+    limits_are_tau: ClassVar[bool] = False
+    #: whether it can learn from one shard of the data after the other; by default, unless it overrides
+    #: `data`, which sees the whole dataset
+    streams: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "data" in cls.__dict__ and "streams" not in cls.__dict__:
+            cls.streams = False
+
+    def __init__(self, config: ConfigT) -> None:
+        self.config = config
+
+    def check(self, dataset: Dataset | StoredDataset) -> None:
+        """Refuse, with an `InputError`, a dataset that this algorithm cannot learn from."""
+        kind = "discrete" if dataset.discrete else "continuous"
+        if kind not in self.actions:
+            raise InputError(f"{self.name} chooses {self.actions[0]} actions; those of this data are {kind}.")
+        if self.most_costs is not None and len(dataset.cost_names) > self.most_costs:
+            raise InputError(
+                f"{self.name} can limit {self.most_costs} cost at most; "
+                f"this data has {len(dataset.cost_names)}: {', '.join(dataset.cost_names)}."
+            )
+
+    def settled(self, dataset: Dataset | StoredDataset) -> ConfigT:
+        """The settings with what they leave to the data decided."""
+        del dataset
+        return self.config
+
+    def data(self, dataset: Dataset, task: Task, data: Data) -> Any:
+        """What `draw` takes from: a PyTree of device arrays; the prepared transitions unless overridden."""
+        del dataset, task
+        return data
+
+    def draw(self, task: Task, data: Any, key: Array) -> Any:
+        """The minibatch of one iteration, from what `data` gave."""
+        return draw(data, task, key, self.config.batch_size)
+
+    @abc.abstractmethod
+    def init(self, task: Task, key: Array) -> State:
+        """The state before the first iteration."""
+
+    @abc.abstractmethod
+    def update(
+        self, task: Task, state: State, batch: Any, key: Array, step: Array, phase: str
+    ) -> tuple[State, dict[str, Array]]:
+        """Iteration `step` (from 0) of `phase`; and scalars to log: `loss/...` must stay finite."""
+
+    @abc.abstractmethod
+    def policy(self, state: State) -> Exportable:
+        """The policy of a state."""
+
+    def phase(self, step: int) -> tuple[str, int]:
+        """The phase that iteration `step` belongs to, and the first iteration after it."""
+        del step
+        return "train", self.config.steps
+
+    def keeps(self, done: int) -> bool:
+        """Whether the policy after `done` iterations becomes a member of the mixture."""
+        return done % self.config.keep_every == 0
+
+    def estimates(self, task: Task, state: State) -> tuple[float, ...] | None:
+        """The state's own estimate of its policy's utilities, see `Member`; None if it has none."""
+        del task, state
+        return None
+
+    def member(self, task: Task, state: State, step: int) -> tuple[Exportable, Member] | None:
+        """The policy to keep after iteration `step`, where `keeps` asks for one; None: nothing, after all."""
+        return self.policy(state), Member(step, self.estimates(task, state))
+
+    def report(
+        self, task: Task, state: State, members: Sequence[Member], weights: NDArray[np.float64]
+    ) -> dict[str, Any]:
+        """What the algorithm adds to a run's result, as JSON: certificates, multipliers."""
+        del task, state, members, weights
+        return {}
+
+    def examine(
+        self, task: Task, state: State, dataset: Dataset | StoredDataset
+    ) -> tuple[dict[str, Any], list[str]]:
+        """A last look at the data, after training: what it adds to the result, and sentences of warning."""
+        del task, state, dataset
+        return {}, []
+
+    def choose(
+        self, task: Task, state: State, data: Any, members: Sequence[Member], policies: Sequence[Any],
+        key: Array, tick: Callable[[str, int, int], None], examined: Mapping[str, Any],
+    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
+        """Mixture weights, shape (members,), and the members with what was learned about them.
+
+        Uniform unless an algorithm knows better; `tick(what, done, total)` hears of long work; `examined` is
+        what `examine` found.
+        """
+        del task, state, data, policies, key, tick, examined
+        return np.full(len(members), 1.0 / len(members)), list(members)

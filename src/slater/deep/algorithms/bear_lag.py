@@ -1,0 +1,194 @@
+"""BEAR-Lag: an actor held near the data's actions by MMD (Kumar et al. 2019), a PID multiplier on every cost.
+
+    actor     minimises  E[-(v_0 - lambda.v)(s, a)] + alpha (E[MMD(s)] - epsilon),   a ~ pi(.|s)
+    alpha     log alpha <- log alpha + rate alpha (E[MMD] - epsilon), in [-5, 5]
+    MMD(s)^2  = mean k(x, x') + mean k(y, y') - 2 mean k(x, y),  k = exp(-|x-y|^2 / (2 sigma^2))
+
+x: n samples of the autoencoder of the data's actions (`slater.deep.nets.vae`), y: n samples of pi.
+Critics and lambda are those of `slater.deep.algorithms.lagrangian`, with a' ~ pi(.|s').
+
+Released code (OSRL) compares x and y before the tanh, where 3 and 9 are the same action, with so wide a
+kernel (sigma^2 = 50) that it sees little but the means. Here they are compared as actions, in [-1, 1],
+with sigma = 1; MMD is then about the distance of the means, and epsilon is in the same unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from slater.deep.algorithms.base import Algorithm, Config
+from slater.deep.algorithms.lagrangian import (
+    LagrangianConfig,
+    Twins,
+    TwinState,
+    excess,
+    make_pid,
+    multiplier_metrics,
+)
+from slater.deep.algorithms.registry import register
+from slater.deep.batches import Batch
+from slater.deep.game.dual import DualState
+from slater.deep.nets.policy import Gaussian, make_policy
+from slater.deep.nets.vae import CVAE, make_cvae
+from slater.deep.task import Task
+from slater.errors import InputError
+
+__all__ = ["BEARLag", "BEARLagConfig", "BEARLagState", "mmd"]
+
+
+@dataclass(frozen=True)
+class BEARLagConfig(LagrangianConfig):
+    """Settings of BEAR-Lag."""
+
+    sigma: float = 1.0
+    """width of the kernel, in units of half an action's range (released: sqrt(50), before the tanh)"""
+    epsilon: float = 0.3
+    """MMD allowed, in the same unit over sigma (released: 0.05)"""
+    alpha_rate: float = 1e-3
+    """step of log alpha"""
+    compared: Literal["actions", "before_tanh"] = "actions"
+    """what MMD compares (released: before_tanh)"""
+    log_std_max: float = 0.0
+    """largest log standard deviation of the actor before the tanh (released: 2)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.sigma > 0 and self.epsilon > 0):
+            raise InputError(f"sigma and epsilon must be positive, not {self.sigma} and {self.epsilon}.")
+
+
+def mmd(x: Array, y: Array, sigma: float) -> Array:
+    """Maximum mean discrepancy of samples x, y (batch, n, dim) per row, shape (batch,)."""
+
+    def kernel(a: Array, b: Array) -> Array:
+        apart = jnp.sum((a[:, :, None] - b[:, None]) ** 2, axis=-1)
+        return jnp.mean(jnp.exp(-apart / (2.0 * sigma**2)), axis=(1, 2))
+
+    # the small number keeps the root's slope finite where the samples agree
+    return jnp.sqrt(jnp.maximum(kernel(x, x) + kernel(y, y) - 2.0 * kernel(x, y), 0.0) + 1e-6)
+
+
+class BEARLagState(eqx.Module):
+    """Networks, their optimisers and both multipliers."""
+
+    vae: CVAE
+    pi: Gaussian
+    pi_target: Gaussian
+    twins: TwinState
+    dual: DualState
+    log_alpha: Array
+    opt_vae: Any
+    opt_pi: Any
+
+
+@register
+class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
+    """See the module's text."""
+
+    name: ClassVar[str] = "bear-lag"
+    Config: ClassVar[type[Config]] = BEARLagConfig
+    actions = ("continuous",)
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "released": {
+            "steps": 300_000, "actor_rate": 1e-3, "ki": 0.003, "warm_steps": 0, "deflation": 0.0,
+            "margin": 0.0, "cost_twins": "min", "excess_at": "data", "judge": "critics",
+            "normalise_observations": False,
+            "reward_scale": 0.1, "sigma": 50.0**0.5, "epsilon": 0.05, "compared": "before_tanh",
+            "log_std_max": 2.0,
+        }
+    }  # fmt: skip
+
+    def __init__(self, config: BEARLagConfig) -> None:
+        super().__init__(config)
+        self.twins, self.pid = Twins(config), make_pid(config)
+        self.adam_vae, self.adam_pi = optax.adam(config.vae_rate), optax.adam(config.actor_rate)
+
+    def phase(self, step: int) -> tuple[str, int]:
+        """First warm, then train."""
+        warm = min(self.config.warm_steps, self.config.steps)
+        return ("warm", warm) if step < warm else ("train", self.config.steps)
+
+    def keeps(self, done: int) -> bool:
+        """The last policy only."""
+        return done == self.config.steps
+
+    def init(self, task: Task, key: Array) -> BEARLagState:
+        """All networks at random, alpha = 1, no multiplier."""
+        config = self.config
+        key_vae, key_pi, key_twins = jax.random.split(key, 3)
+        vae = make_cvae(task, config.vae_hidden, 2 * task.action_dim, key_vae)
+        pi = make_policy(task, config.hidden, key_pi, (-5.0, config.log_std_max))
+        assert isinstance(pi, Gaussian)
+        return BEARLagState(
+            vae, pi, pi, self.twins.init(task, key_twins), self.pid.init(task.costs), jnp.zeros(()),
+            self.adam_vae.init(vae), self.adam_pi.init(pi),
+        )  # fmt: skip
+
+    def update(
+        self, task: Task, state: BEARLagState, batch: Batch, key: Array, step: Array, phase: str
+    ) -> tuple[BEARLagState, dict[str, Array]]:
+        """Autoencoder, critics, actor, alpha, multiplier: one step each."""
+        del step
+        config = self.config
+        key_vae, key_next, key_actor, key_prior, key_excess = jax.random.split(key, 5)
+        loss_vae, grads = jax.value_and_grad(lambda vae: vae.loss(batch.s, batch.a, key_vae))(state.vae)
+        updates, opt_vae = self.adam_vae.update(grads, state.opt_vae)
+        state = replace(state, vae=optax.apply_updates(state.vae, updates), opt_vae=opt_vae)
+        metrics = {"loss/vae": loss_vae}
+        a_next = None if phase == "warm" else state.pi_target.choice(batch.s_next, key_next)
+        twins, losses = self.twins.update(task, state.twins, batch, a_next)
+        state, metrics = replace(state, twins=twins), metrics | losses
+
+        lam, alpha = state.dual.lam, jnp.exp(state.log_alpha)
+        repeated = jnp.repeat(batch.s[:, None], config.samples, axis=1)
+        prior = state.vae.decode_before_tanh(repeated, None, key_prior)
+        as_compared = jnp.tanh if config.compared == "actions" else lambda u: u
+
+        def loss(pi: Gaussian) -> tuple[Array, Array]:
+            if phase == "warm":  # the actor starts as a clone of the data's policy
+                return -jnp.mean(pi.log_prob(batch.s, batch.a)), jnp.asarray(config.epsilon)
+            u = _samples(pi, repeated, key_actor)
+            distance = jnp.mean(mmd(as_compared(prior), as_compared(u), config.sigma))
+            score, _ = self.twins.score(twins.online, lam, batch.s, jnp.tanh(u[:, 0]))
+            return -jnp.mean(score) + alpha * (distance - config.epsilon), distance
+
+        (value, distance), grads = jax.value_and_grad(loss, has_aux=True)(state.pi)
+        updates, opt_pi = self.adam_pi.update(grads, state.opt_pi)
+        pi = optax.apply_updates(state.pi, updates)
+        rate = 1.0 if phase == "warm" else config.polyak
+        pi_target = jax.tree.map(lambda t, o: t + rate * (o - t), state.pi_target, pi)
+        log_alpha = jnp.clip(
+            state.log_alpha + config.alpha_rate * alpha * (distance - config.epsilon), -5.0, 5.0
+        )
+        state = replace(state, pi=pi, pi_target=pi_target, opt_pi=opt_pi, log_alpha=log_alpha)
+        metrics |= {"loss/actor": value, "mmd": distance, "alpha": jnp.exp(log_alpha)}
+        if phase == "train":
+            s = batch.s0 if config.excess_at == "initial" else batch.s
+            e, values = excess(task, config, self.twins.costs(twins, s, pi.choice(s, key_excess)))
+            state, metrics = replace(state, dual=self.pid.update(state.dual, e)), metrics | values
+        return state, metrics | multiplier_metrics(task, state.dual)
+
+    def policy(self, state: BEARLagState) -> Gaussian:
+        """The actor."""
+        return state.pi
+
+    def report(self, task: Task, state: BEARLagState, members: Any, weights: Any) -> dict[str, Any]:
+        """The multipliers at the end, for utilities scaled to [0, 1]."""
+        del members, weights
+        lam = np.asarray(state.dual.lam).tolist()
+        return {"multipliers": dict(zip(task.cost_names, lam, strict=True))}
+
+
+def _samples(pi: Gaussian, obs: Array, key: Array) -> Array:
+    """Reparameterised samples before the tanh, one per row of obs (..., obs_dim)."""
+    mean, log_std = jnp.split(pi.mlp(obs), 2, axis=-1)
+    return mean + jnp.exp(jnp.clip(log_std, *pi.log_std_range)) * jax.random.normal(key, mean.shape)

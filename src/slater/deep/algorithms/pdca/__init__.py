@@ -1,0 +1,5 @@
+"""PDCA, Algorithm 2."""
+
+from slater.deep.algorithms.pdca.algorithm import PAPER, PDCA, PDCAConfig, PDCAState
+
+__all__ = ["PAPER", "PDCA", "PDCAConfig", "PDCAState"]

@@ -1,0 +1,106 @@
+"""Algorithms by name, and their settings from texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from slater.deep.algorithms.base import Algorithm, Config
+from slater.errors import InputError
+
+__all__ = ["algorithms", "find", "make_config", "register"]
+
+
+#: where our own algorithms are; each registers itself when it is imported
+MODULES = (
+    "pdca",
+    "bc",
+    "coptidice",
+    "cpq",
+    "mbcl",
+    "cdt",
+    "bcq_lag",
+    "bear_lag",
+)
+
+
+_REGISTRY: dict[str, type[Algorithm[Any, Any]]] = {}
+
+
+AlgorithmT = TypeVar("AlgorithmT", bound=type[Algorithm[Any, Any]])
+
+
+def register(algorithm: AlgorithmT) -> AlgorithmT:
+    """Class decorator: make an algorithm known by its name."""
+    _REGISTRY[algorithm.name] = algorithm
+    return algorithm
+
+
+def algorithms() -> tuple[str, ...]:
+    """Names of all algorithms: ours, then those of installed packages."""
+    for module in MODULES:
+        import_module(f"slater.deep.algorithms.{module}")
+    others = (point.name for point in entry_points(group="slater.algorithms"))
+    return (*_REGISTRY, *(name for name in others if name not in _REGISTRY))
+
+
+def find(name: str) -> type[Algorithm[Any, Any]]:
+    """The algorithm called `name`."""
+    known = algorithms()
+    if name not in known:
+        raise InputError(f"there is no algorithm {name!r}; choose one of {', '.join(known)}.")
+    if name not in _REGISTRY:
+        (point,) = entry_points(group="slater.algorithms", name=name)
+        _REGISTRY[name] = point.load()
+    return _REGISTRY[name]
+
+
+def make_config(
+    algorithm: type[Algorithm[Any, Any]], settings: Mapping[str, Any], preset: str | None = None
+) -> Config:
+    """The algorithm's config from a preset and settings by name; texts are read as the field's type."""
+    if preset is not None and preset not in algorithm.presets:
+        known = ", ".join(algorithm.presets) or "none"
+        raise InputError(f"{algorithm.name} has no preset {preset!r}; presets: {known}.")
+    merged = {**(algorithm.presets[preset] if preset else {}), **settings}
+    hints = get_type_hints(algorithm.Config)
+    names = [f.name for f in dataclasses.fields(algorithm.Config)]
+    for name in merged:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"settings: {', '.join(names)}."
+            raise InputError(f"{algorithm.name} has no setting {name!r}; {hint}")
+    return algorithm.Config(**{name: _read(name, value, hints[name]) for name, value in merged.items()})
+
+
+def _read(name: str, value: Any, hint: Any) -> Any:
+    """`value` as the type `hint`: bool, int, float, str, a Literal, a tuple of these, or None."""
+    options = get_args(hint)
+    if type(None) in options:
+        if value is None or value == "none":
+            return None
+        return _read(name, value, next(option for option in options if option is not type(None)))
+    try:
+        if get_origin(hint) is tuple:
+            parts = value.split("x" if "x" in value else ":") if isinstance(value, str) else list(value)
+            return tuple(_read(name, part, options[0]) for part in parts)
+        if options:  # a Literal
+            if value not in options:
+                raise InputError(f"{name} must be one of {', '.join(map(str, options))}, not {value!r}.")
+            return value
+        if hint is bool:
+            if str(value).lower() not in ("true", "false", "1", "0", "yes", "no"):
+                raise ValueError
+            return str(value).lower() in ("true", "1", "yes")
+        if hint is int and float(value) != int(float(value)):
+            raise ValueError
+        return int(float(value)) if hint is int else hint(value)
+    except InputError:
+        raise
+    except (TypeError, ValueError):
+        kind = getattr(hint, "__name__", str(hint))
+        raise InputError(f"the setting {name} must be of type {kind}, not {value!r}.") from None

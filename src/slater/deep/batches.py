@@ -1,0 +1,122 @@
+"""The data as it lies on the device, in the units of a task, and minibatches of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from slater.data import Dataset
+from slater.deep.task import Task, normalised, raw_utilities, scaled_actions, state_task
+from slater.limits import Limit
+
+F64 = NDArray[np.float64]
+
+__all__ = ["Batch", "Data", "draw", "on_device", "prepare", "transitions"]
+
+
+class Data(NamedTuple):
+    """The dataset on the device (N transitions, E episodes, scaled and normalised).
+
+    utilities: (N, 1+I) reward, then costs; discount: (N,) gamma, or 0 after a terminal
+    returns: (N, 1+I) discounted sums from this row to the end of its episode; after a timeout the rest is
+        guessed to continue at the episode's mean rate. Only a warm start uses them.
+    initial: (E, obs_dim) first observations
+    """
+
+    obs: Array
+    actions: Array
+    utilities: Array
+    discount: Array
+    next_obs: Array
+    returns: Array
+    initial: Array
+
+
+class Batch(NamedTuple):
+    """A minibatch D_mini in the paper's letters: s, a (as a *choice*, see networks), u, gamma, s', s0."""
+
+    s: Array
+    a: Array
+    u: Array
+    discount: Array
+    s_next: Array
+    returns: Array
+    s0: Array
+
+
+def draw(data: Data, task: Task, key: Array, size: int) -> Batch:
+    """A minibatch of `size` transitions and `size` first observations, uniform with replacement."""
+    key_rows, key_initial = jax.random.split(key)
+    rows = jax.random.randint(key_rows, (size,), 0, data.obs.shape[0])
+    first = jax.random.randint(key_initial, (size,), 0, data.initial.shape[0])
+    actions = data.actions[rows]
+    return Batch(
+        s=data.obs[rows],
+        a=jax.nn.one_hot(actions, task.action_dim) if task.discrete else actions,
+        u=data.utilities[rows],
+        discount=data.discount[rows],
+        s_next=data.next_obs[rows],
+        returns=data.returns[rows],
+        s0=data.initial[first],
+    )
+
+
+def prepare(
+    dataset: Dataset,
+    limits: tuple[Limit, ...],
+    gamma: float,
+    *,
+    normalise_observations: bool = True,
+    reward_scale: float | None = None,
+) -> tuple[Task, Data]:
+    """The problem and its data on the device; `limits` one per cost, in the data's order.
+
+    reward_scale: factor on rewards; None scales the 99.9th percentile of their size to 1. Costs are
+    always divided by their largest value, so that multipliers mean the same everywhere.
+    """
+    task = state_task(
+        dataset, limits, gamma, normalise_observations=normalise_observations, reward_scale=reward_scale
+    )
+    return task, on_device(dataset, task)
+
+
+def on_device(dataset: Dataset, task: Task) -> Data:
+    """The dataset in the units of `task`, which may have been stated for other data of the same task."""
+    columns = {name: jnp.asarray(column) for name, column in transitions(dataset, task).items()}
+    return Data(**columns, initial=jnp.asarray(normalised(dataset.initial_observations, task)))
+
+
+def transitions(dataset: Dataset, task: Task) -> dict[str, NDArray[Any]]:
+    """The columns of `Data` but `initial`, on the host: every row whose next observation is known."""
+    rows = np.flatnonzero(dataset.next_known)
+    utilities = raw_utilities(dataset) * task.scale
+    return {
+        "obs": normalised(dataset.observations[rows], task),
+        "actions": scaled_actions(dataset.actions[rows], task),
+        "utilities": utilities[rows].astype(np.float32),
+        "discount": (task.gamma * (1.0 - dataset.terminals[rows])).astype(np.float32),
+        "next_obs": normalised(dataset.next_observations[rows], task),
+        "returns": _returns(dataset, utilities, task.gamma)[rows].astype(np.float32),
+    }
+
+
+def _returns(dataset: Dataset, utilities: F64, gamma: float) -> F64:
+    """Discounted sums to the end of each row's episode, continued past a timeout at the mean rate."""
+    from scipy.signal import lfilter
+
+    returns = np.empty_like(utilities)
+    episodes = dataset.episodes
+    for start, stop, terminated in zip(episodes.starts, episodes.stops, episodes.terminated, strict=True):
+        part = utilities[start:stop]
+        # y[t] = u[t] + gamma y[t+1]: a one-pole filter over reversed time
+        sums = lfilter([1.0], [1.0, -gamma], part[::-1], axis=0)[::-1]
+        if not terminated:
+            left = np.arange(stop - start, 0, -1)[:, None]
+            sums = sums + gamma**left * part.mean(axis=0) / (1 - gamma)
+        returns[start:stop] = sums
+    return returns

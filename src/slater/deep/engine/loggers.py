@@ -1,0 +1,130 @@
+"""Metrics to TensorBoard and to Weights & Biases, beside the file that is always written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slater.deep.engine.folder import Run
+from slater.deep.engine.training import Watcher
+from slater.deep.task import Task
+from slater.disk import write_atomic
+from slater.errors import InputError
+
+__all__ = ["Several", "TensorBoard", "WeightsAndBiases"]
+
+
+class Several(Watcher):
+    """Tells every one of its watchers."""
+
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
+        self.watchers = watchers
+
+    def started(self, run: Run, task: Task, step: int) -> None:
+        """Tell them."""
+        for watcher in self.watchers:
+            watcher.started(run, task, step)
+
+    def progressed(self, row: Mapping[str, Any]) -> None:
+        """Tell them."""
+        for watcher in self.watchers:
+            watcher.progressed(row)
+
+    def selecting(self, what: str, done: int, total: int) -> None:
+        """Tell them."""
+        for watcher in self.watchers:
+            watcher.selecting(what, done, total)
+
+    def finished(self, result: Mapping[str, Any]) -> None:
+        """Tell them."""
+        for watcher in self.watchers:
+            watcher.finished(result)
+
+
+def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The figures of a row of metrics, without its step and the name of its phase."""
+    for name, value in row.items():
+        if name != "step" and isinstance(value, (int, float)):
+            yield name, float(value)
+
+
+def _results(result: Mapping[str, Any]) -> dict[str, float]:
+    return {f"mixture/{name}": float(value) for name, value in result.get("mixture_estimates", {}).items()}
+
+
+class TensorBoard(Watcher):
+    """Writes every row of metrics below FOLDER/tensorboard; look with `tensorboard --logdir FOLDER`."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            import tensorboardX
+        except ModuleNotFoundError as error:
+            raise InputError(
+                "--tensorboard needs tensorboardX; install it with: pip install 'slater-rl[tensorboard]'"
+            ) from error
+        self._make = tensorboardX.SummaryWriter
+        self._folder = folder / "tensorboard"
+        self._writer: Any = None
+        self._last = 0
+
+    def started(self, run: Run, task: Task, step: int) -> None:
+        """Open; what an interrupted run wrote past its checkpoint is taken back."""
+        self._writer = self._make(str(self._folder), purge_step=step or None)
+
+    def progressed(self, row: Mapping[str, Any]) -> None:
+        """One scalar per figure."""
+        self._last = row["step"]
+        for name, value in _numbers(row):
+            self._writer.add_scalar(name, value, self._last)
+        self._writer.flush()
+
+    def finished(self, result: Mapping[str, Any]) -> None:
+        """The mixture's estimates, and close."""
+        for name, value in _results(result).items():
+            self._writer.add_scalar(name, value, self._last)
+        self._writer.close()
+
+
+class WeightsAndBiases(Watcher):
+    """Sends every row of metrics to a project; with WANDB_MODE=offline it stays below FOLDER/wandb."""
+
+    def __init__(self, project: str, folder: Path) -> None:
+        try:
+            import wandb
+        except ModuleNotFoundError as error:
+            raise InputError(
+                "--wandb needs the package wandb; install it with: pip install 'slater-rl[wandb]'"
+            ) from error
+        self._wandb = wandb
+        self._project, self._folder = project, folder
+        self._run: Any = None
+
+    def started(self, run: Run, task: Task, step: int) -> None:
+        """Open a run; a resumed one continues under its old id."""
+        name = self._folder / "wandb-id"
+        if not name.exists():
+            write_atomic(name, os.urandom(8).hex().encode())
+        settings = {**vars(run.make().config), "seed": run.seed, "limits": " ".join(run.limits)}
+        try:
+            self._run = self._wandb.init(
+                project=self._project, dir=str(self._folder), id=name.read_text(), resume="allow",
+                name=self._folder.name, config=settings,
+                settings=self._wandb.Settings(silent=True, console="off"),
+            )  # fmt: skip
+        except self._wandb.errors.Error as error:
+            said = " ".join(str(error).split()).rstrip(".")
+            raise InputError(
+                f"Weights & Biases cannot be used ({said}); log in with wandb login, or set "
+                "WANDB_MODE=offline."
+            ) from error
+
+    def progressed(self, row: Mapping[str, Any]) -> None:
+        """One row at its step."""
+        self._run.log(dict(_numbers(row)), step=row["step"])
+
+    def finished(self, result: Mapping[str, Any]) -> None:
+        """The mixture's estimates as the run's summary, and close."""
+        self._run.summary.update(_results(result))
+        self._run.finish()

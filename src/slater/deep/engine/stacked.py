@@ -1,0 +1,223 @@
+"""Many runs as one program: `vmap` over seeds, and over limits where an algorithm allows it.
+
+For a GPU, which one small run leaves idle. Every run has its own folder, metrics, checkpoints and policies,
+as it has alone, and draws the same minibatches and the same noise; only matrix products are done for all
+runs at once, in another order of additions. Runs are one program if their records differ in nothing but
+seed and limits; what is left over is done one group after the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import operator
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from slater.data import Dataset, StoredDataset
+from slater.deep.algorithms.base import Algorithm
+from slater.deep.engine.folder import Run
+from slater.deep.engine.sources import fits
+from slater.deep.engine.training import (
+    DivergedError,
+    Training,
+    Watcher,
+    begun,
+    iteration,
+    on_interrupt,
+    open_data,
+    run_iterations,
+)
+from slater.deep.task import Task, state_task
+from slater.errors import InputError
+from slater.limits import resolve_limits
+
+__all__ = ["Planned", "train_together"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run to be done: its record, its folder, and who hears of it. A run that is begun goes on."""
+
+    run: Run
+    folder: Path
+    watcher: Watcher
+
+
+def train_together(plans: Sequence[Planned], dataset: Dataset | StoredDataset) -> dict[Path, str]:
+    """Do every run that has no result yet; what went wrong with which one, by folder (empty: nothing).
+
+    A run that diverges is left behind, the others go on. Ctrl-C saves all of them.
+    """
+    if isinstance(dataset, StoredDataset):
+        if not all(fits(dataset, plan.run.memory) for plan in plans):
+            raise InputError(
+                f"--engine vmap needs all data in memory, and {dataset.path} does not fit; allow more with "
+                "--memory or use --engine processes."
+            )
+        dataset = dataset.load()
+    failures: dict[Path, str] = {}
+    waiting = [plan for plan in plans if not (plan.folder / "result.json").exists()]
+    groups: dict[str, list[Planned]] = {}
+    for plan in waiting:
+        run = begun(plan.folder, dataset) if (plan.folder / "run.json").exists() else plan.run
+        groups.setdefault(_alike(run, dataset), []).append(replace(plan, run=run))
+    for group in groups.values():
+        failures |= _Group(group, dataset).go()
+    return failures
+
+
+def _alike(run: Run, dataset: Dataset) -> str:
+    """Equal for runs that can be one program: all of the record but the seed, and of the limits the units."""
+    record = dataclasses.asdict(replace(run, seed=0))
+    if run.make().limits_are_tau:
+        record["limits"] = [limit.unit for limit in resolve_limits(run.limits, dataset.cost_names)]
+    # texts from the command line and numbers from Python say the same
+    record["settings"] = {name: str(value) for name, value in sorted(run.settings.items())}
+    return json.dumps(record)
+
+
+class _Group:
+    """Runs that are one program; the first one's algorithm and data serve all."""
+
+    def __init__(self, plans: Sequence[Planned], dataset: Dataset) -> None:
+        first = plans[0].run
+        self.algorithm = first.make(dataset)
+        self.task, self.source = open_data(first, self.algorithm, dataset)
+        config = self.algorithm.config
+        self.runs = []
+        for plan in plans:
+            task = state_task(
+                dataset, resolve_limits(plan.run.limits, dataset.cost_names), config.gamma,
+                normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
+            )  # fmt: skip
+            opened = (self.algorithm, task, self.source)
+            self.runs.append(Training(plan.run, dataset, plan.folder, plan.watcher, opened))
+
+    def go(self) -> dict[Path, str]:
+        """Train all to the end; what went wrong, by folder."""
+        failures: dict[Path, str] = {}
+        initial = _compile_init(self.algorithm, self.task)
+        begun_at: dict[int, list[tuple[Training, Any]]] = {}
+        for run in self.runs:
+            state, step = run.begin(initial(run.key, jnp.asarray(run.task.tau)))
+            begun_at.setdefault(step, []).append((run, state))
+        # after a kill between two checkpoints some runs are behind: they first catch up with the next
+        together: list[tuple[Training, Any]] = []
+        steps = sorted(begun_at)
+        for step, until in zip(steps, [*steps[1:], self.algorithm.config.steps], strict=True):
+            together = self._advance([*together, *begun_at[step]], step, until, failures)
+        for run, state in together:
+            run.stop(state, self.algorithm.config.steps)
+            run.end(state)
+        return failures
+
+    def _advance(
+        self, members: list[tuple[Training, Any]], step: int, until: int, failures: dict[Path, str]
+    ) -> list[tuple[Training, Any]]:
+        """The members with their states after iteration `until`, without those that diverged."""
+        chunk, stack = _compile_together(self.algorithm, self.task), _stacked(members)
+        with on_interrupt() as asked:
+            while step < until and members:
+                phase, stop = members[0][0].next_stop(step)
+                stop = min(stop, until)
+                before = time.perf_counter()
+                constants = (self.source.at(step), stack.keys, stack.taus)
+                state, sums, bad = chunk(constants, stack.state, jnp.asarray(step), jnp.asarray(stop), phase)
+                means = {name: np.asarray(total) / (stop - step) for name, total in sums.items()}
+                rate = (stop - step) / (time.perf_counter() - before)
+                step, alive = stop, []
+                for n, own in enumerate(_apart(state, len(members))):
+                    run, row = members[n][0], {name: float(mean[n]) for name, mean in means.items()}
+                    try:
+                        run.record(own, step, phase, row, int(bad[n]), rate)
+                        alive.append((run, own))
+                    except DivergedError as error:
+                        failures[run.folder.path] = str(error)
+                interrupted = asked.is_set()
+                for run, own in alive:
+                    if step % run.run.checkpoint_every == 0 or interrupted:
+                        run.folder.save(own, step)
+                if interrupted:
+                    raise KeyboardInterrupt(
+                        f"stopped after {step} of {self.algorithm.config.steps} steps; all runs are saved, "
+                        "and the same command goes on with them."
+                    )
+                changed = len(alive) < len(members)
+                stack = _stacked(alive) if changed and alive else stack._replace(state=state)
+                members = alive
+        return members
+
+
+class _Stack(NamedTuple):
+    """N runs on the device, every leaf with an axis N first."""
+
+    keys: Array
+    taus: Array
+    state: Any
+
+
+def _stacked(members: Sequence[tuple[Training, Any]]) -> _Stack:
+    return _Stack(
+        keys=jnp.stack([run.key for run, _ in members]),
+        taus=jnp.stack([jnp.asarray(run.task.tau) for run, _ in members]),
+        state=jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state for _, state in members)),
+    )
+
+
+@partial(jax.jit, static_argnums=1)
+def _apart(state: Any, count: int) -> list[Any]:
+    """The states of `count` runs from a stacked one."""
+    return [jax.tree.map(operator.itemgetter(n), state) for n in range(count)]
+
+
+def _compile_init(algorithm: Algorithm[Any, Any], task: Task) -> Callable[[Array, Array], Any]:
+    """The first state of a run from its key and tau, as `initial_state` gives it."""
+
+    @jax.jit
+    def init(key: Array, tau: Array) -> Any:
+        state = algorithm.init(_with_tau(task, tau), jax.random.fold_in(key, 2**32 - 1))
+        return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), state)
+
+    return init
+
+
+def _with_tau(task: Task, tau: Array) -> Task:
+    """The problem under other limits, which may be traced."""
+    return replace(task, tau=tau)  # type: ignore[arg-type]  # a traced array does what NumPy's does here
+
+
+def _compile_together(
+    algorithm: Algorithm[Any, Any], task: Task
+) -> Callable[..., tuple[Any, dict[str, Array], Array]]:
+    """Iterations [start, stop) of one phase for N runs, whose states, keys and taus are stacked.
+
+    Gives the states, sums of metrics, (N,) each, and each run's first bad step or -1. A run that is bad
+    goes on, so that the others need not wait; its numbers are not used.
+    """
+
+    @eqx.filter_jit(donate="all-except-first")
+    def chunk(
+        constants: tuple[Any, Array, Array], state: Any, start: Array, stop: Array, phase: str
+    ) -> tuple[Any, dict[str, Array], Array]:
+        data, keys, taus = constants
+
+        def every(step: Array, state: Any) -> tuple[Any, dict[str, Array]]:
+            def one(key: Array, tau: Array, state: Any) -> tuple[Any, dict[str, Array]]:
+                return iteration(algorithm, _with_tau(task, tau), data, key, step, state, phase)
+
+            return jax.vmap(one)(keys, taus, state)
+
+        return run_iterations(every, state, start, stop, (len(keys),))
+
+    return chunk

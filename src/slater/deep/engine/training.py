@@ -1,0 +1,381 @@
+"""The one loop: every algorithm trains here.
+
+Iterations run in compiled chunks, with the data on the device; the minibatch and all noise of iteration k
+come from a key made of (seed, k), so that there is no random state to lose and a resumed run draws what it
+would have drawn. Chunks end where something is due: a line of metrics, a member of the mixture, an
+evaluation, a checkpoint, a change of phase, the next shard of data larger than memory.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from slater.data import Dataset, StoredDataset
+from slater.deep.algorithms.base import Algorithm
+from slater.deep.batches import prepare
+from slater.deep.engine import checkpoint
+from slater.deep.engine.finish import finish
+from slater.deep.engine.folder import Run, RunFolder, read_run
+from slater.deep.engine.sources import Shards, Source, Whole, fits
+from slater.deep.task import Task, state_task
+from slater.errors import InputError
+from slater.limits import Limit, resolve_limits
+from slater.runs.metrics import MetricsFile
+
+__all__ = [
+    "EXPLOSION",
+    "DivergedError",
+    "Training",
+    "Watcher",
+    "begun",
+    "compile_chunk",
+    "initial_state",
+    "iteration",
+    "make_run",
+    "on_interrupt",
+    "open_data",
+    "resume",
+    "run_iterations",
+    "train",
+]
+
+#: no loss of scaled utilities comes near this while training is sane
+EXPLOSION = 1e8
+
+
+class DivergedError(RuntimeError):
+    """A loss became NaN or exploded; says the step, the loss and the last good checkpoint."""
+
+
+class Watcher:
+    """Told what happens in a run; the default says nothing. `slater train` shows it on the terminal."""
+
+    def started(self, run: Run, task: Task, step: int) -> None:
+        """The run starts at iteration `step` (more than 0: it is resumed)."""
+
+    def progressed(self, row: Mapping[str, Any]) -> None:
+        """A row of metrics was written."""
+
+    def selecting(self, what: str, done: int, total: int) -> None:
+        """Training is over and members are being estimated."""
+
+    def finished(self, result: Mapping[str, Any]) -> None:
+        """The run is complete."""
+
+
+def train(
+    algorithm: str,
+    dataset: Dataset | StoredDataset,
+    limits: Sequence[Limit | str | float],
+    out: str | Path,
+    *,
+    seed: int = 0,
+    preset: str | None = None,
+    watcher: Watcher | None = None,
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Train `algorithm` on `dataset` under `limits` into the folder `out`; return the result.
+
+    limits: per cost, a `Limit`, a number (per episode) or a text such as "5/discounted". settings: the
+    algorithm's own, by name (`steps`, `gamma`, ...). options: fields of `Run` such as `log_every`. A store
+    that fits in `memory` (an option, GB) is loaded, a larger one is trained on in shards. A folder that
+    holds a run already is refused; continue it with `resume`.
+    """
+    run = make_run(algorithm, dataset, limits, seed=seed, preset=preset, options=options, settings=settings)
+    folder = Path(out)
+    if (folder / "run.json").exists():
+        raise InputError(
+            f"{folder} holds a run already; continue it with --resume {folder} or choose another folder."
+        )
+    return Training(run, dataset, folder, watcher or Watcher()).go()
+
+
+def make_run(
+    algorithm: str, dataset: Dataset | StoredDataset, limits: Sequence[Limit | str | float], *, seed: int,
+    preset: str | None, options: Mapping[str, Any] | None, settings: Mapping[str, Any],
+) -> Run:  # fmt: skip
+    """The record of a run, from the arguments of `train`."""
+    resolved = resolve_limits(limits, dataset.cost_names)
+    return Run(
+        algorithm=algorithm, limits=tuple(map(str, resolved)), settings=settings, preset=preset, seed=seed,
+        fingerprint=dataset.fingerprint, **(options or {}),
+    )  # fmt: skip
+
+
+def resume(
+    folder: str | Path, dataset: Dataset | StoredDataset, watcher: Watcher | None = None
+) -> dict[str, Any]:
+    """Continue the run in `folder` from its last checkpoint; `dataset` must be the one it began with."""
+    return Training(begun(folder, dataset), dataset, Path(folder), watcher or Watcher()).go()
+
+
+def begun(folder: str | Path, dataset: Dataset | StoredDataset) -> Run:
+    """The run that was begun in `folder`, if it was with this dataset."""
+    run = read_run(folder)
+    if run.fingerprint != dataset.fingerprint:
+        raise InputError(
+            f"the data is not what {folder} was started with ({run.data}): its fingerprint differs."
+        )
+    return run
+
+
+def open_data(
+    run: Run, algorithm: Algorithm[Any, Any], dataset: Dataset | StoredDataset
+) -> tuple[Task, Source]:
+    """The problem, and where its minibatches come from: all data at once if it fits, else shards."""
+    config = algorithm.config
+    algorithm.check(dataset)
+    limits = resolve_limits(run.limits, dataset.cost_names)
+    scales = {
+        "normalise_observations": config.normalise_observations, "reward_scale": config.reward_scale
+    }  # fmt: skip
+    if isinstance(dataset, StoredDataset):
+        if not fits(dataset, run.memory):
+            if not algorithm.streams:
+                raise InputError(
+                    f"{algorithm.name} needs the whole dataset in memory, and {dataset.path} does not fit in "
+                    f"{run.memory:g} GB; allow more with --memory or choose another algorithm."
+                )
+            task = state_task(dataset, limits, config.gamma, **scales)
+            shards = Shards(
+                dataset, task, seed=run.seed, memory=run.memory, batch_size=config.batch_size
+            )  # fmt: skip
+            return task, shards
+        dataset = dataset.load()
+    task, transitions = prepare(dataset, limits, config.gamma, **scales)
+    return task, Whole(algorithm.data(dataset, task, transitions))
+
+
+class Training:
+    """One run in progress: `go` alone, or `begin`, `record`, `end` around a loop that several runs share."""
+
+    def __init__(
+        self, run: Run, dataset: Dataset | StoredDataset, folder: Path, watcher: Watcher,
+        opened: tuple[Algorithm[Any, Any], Task, Source] | None = None,
+    ) -> None:  # fmt: skip
+        """Prepare the data, or share what another run has `opened`: its algorithm, problem and source."""
+        self.run, self.folder, self.watcher = run, RunFolder(folder), watcher
+        self.dataset = dataset
+        if opened is None:
+            algorithm = run.make(dataset)
+            opened = (algorithm, *open_data(run, algorithm, dataset))
+        self.algorithm, self.task, self.source = opened
+        self.key = jax.random.key(run.seed)
+
+    def go(self) -> dict[str, Any]:
+        """Train to the end; the result."""
+        try:
+            return self.end(self._loop())
+        finally:
+            self.source.close()
+
+    def _loop(self) -> Any:
+        """The state after the last iteration."""
+        chunk, steps = compile_chunk(self.algorithm, self.task), self.algorithm.config.steps
+        state, step = self.begin(initial_state(self.algorithm, self.task, self.key))
+        interrupted = False
+        with on_interrupt() as asked:
+            while step < steps and not interrupted:
+                phase, stop = self.next_stop(step)
+                before = time.perf_counter()
+                constants = (self.source.at(step), self.key)
+                state, sums, bad = chunk(constants, state, jnp.asarray(step), jnp.asarray(stop), phase)
+                row = {name: float(total) / (stop - step) for name, total in sums.items()}
+                rate = (stop - step) / (time.perf_counter() - before)
+                self.record(state, stop, phase, row, int(bad), rate)
+                step = stop
+                interrupted = asked.is_set()
+                if step % self.run.checkpoint_every == 0 or interrupted:
+                    self.folder.save(state, step)
+        self.stop(state, step)
+        if interrupted:
+            raise KeyboardInterrupt(
+                f"stopped after {step} of {steps} steps; continue with: "
+                f"slater train --resume {self.folder.path}"
+            )
+        return state
+
+    def begin(self, initial: Any) -> tuple[Any, int]:
+        """Claim the folder; the state and the step to go on from, `initial` and 0 in a new run."""
+        self.folder.claim(self.run, self.algorithm.config, self.task, checkpoint.size_of(initial))
+        state, step = self.folder.load(initial)
+        self.watcher.started(self.run, self.task, step)
+        self._metrics = MetricsFile(self.folder.path / "metrics.jsonl", step)
+        self._clock = time.perf_counter()
+        return state, step
+
+    def record(self, state: Any, step: int, phase: str, row: dict[str, float], bad: int, rate: float) -> None:
+        """Do what is due after iteration `step`: keep a member, roll out, write a line of metrics.
+
+        row: the means of a chunk's metrics; bad: the iteration in which a loss was not sane, or -1; rate:
+        iterations per second.
+        """
+        self._check(bad, row)
+        if self.algorithm.keeps(step) and (kept := self.algorithm.member(self.task, state, step)):
+            self.folder.keep(*kept)
+        if self.run.env and self.run.eval_every and step % self.run.eval_every == 0:
+            row = row | self._evaluate(state, step)
+        if step % self.run.log_every == 0 or step == self.algorithm.config.steps:
+            head = {"step": step, "phase": phase, "steps_per_second": rate}
+            line = {**head, "seconds": round(time.perf_counter() - self._clock, 3), **row}
+            self._metrics.write(line)
+            self.watcher.progressed(line)
+
+    def stop(self, state: Any, step: int) -> None:
+        """Close the metrics and save."""
+        self._metrics.close()
+        self.folder.save(state, step)
+
+    def end(self, state: Any) -> dict[str, Any]:
+        """Choose the mixture from the last state and write what came out; the result."""
+        data = self.source.at(self.algorithm.config.steps)
+        key = jax.random.fold_in(self.key, 2**32 - 2)
+        result = finish(
+            self.run, self.algorithm, self.task, data, state, self.folder, key,
+            self.watcher.selecting, self.dataset,
+        )  # fmt: skip
+        self.watcher.finished(result)
+        return result
+
+    def next_stop(self, step: int) -> tuple[str, int]:
+        """The phase of iteration `step`, and the iteration before which something is due."""
+        phase, stop = self.algorithm.phase(step)
+        stop = min(stop, self.algorithm.config.steps, self.source.until(step) or stop)
+        for every in (self.run.log_every, self.run.checkpoint_every, self.run.eval_every):
+            if every is not None:
+                stop = min(stop, (step // every + 1) * every)
+        if keep := next((k for k in range(step + 1, stop) if self.algorithm.keeps(k)), None):
+            stop = keep
+        return phase, stop
+
+    def _check(self, bad: int, row: Mapping[str, float]) -> None:
+        if bad < 0:
+            return
+        wrong = next(
+            (n for n, v in row.items() if n.startswith("loss/") and not abs(v) < EXPLOSION), "a loss"
+        )
+        last = (
+            f"the last good checkpoint is of step {self.folder.saved}"
+            if self.folder.saved > 0
+            else "there is no checkpoint yet"
+        )
+        raise DivergedError(
+            f"{wrong} became NaN or larger than {EXPLOSION:g} at step {bad}; {last} in {self.folder.path}. "
+            "Lower eta_fast or eta_slow, or raise C."
+        )
+
+    def _evaluate(self, state: Any, step: int) -> dict[str, float]:
+        from slater.deep.engine.evaluation import quick_evaluation
+
+        policy = self.algorithm.policy(state).export(self.task)
+        assert self.run.env is not None
+        return quick_evaluation(
+            policy, self.run.env, self.run.eval_episodes, 1000 + self.run.seed, self.task.cost_names
+        )
+
+
+def initial_state(algorithm: Algorithm[Any, Any], task: Task, key: Array) -> Any:
+    """The first state, compiled in one piece: each array its own buffer, which a chunk may reuse."""
+
+    @jax.jit
+    def init(key: Array) -> Any:
+        state = algorithm.init(task, jax.random.fold_in(key, 2**32 - 1))
+        # a weakly typed scalar would become strongly typed later and have everything compiled twice
+        return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), state)
+
+    return init(key)
+
+
+def iteration(
+    algorithm: Algorithm[Any, Any], task: Task, data: Any, key: Array, step: Array, state: Any,
+    phase: str,
+) -> tuple[Any, dict[str, Array]]:  # fmt: skip
+    """Iteration `step` of a run: its minibatch and all its noise come from (`key`, `step`)."""
+    key_batch, key_update = jax.random.split(jax.random.fold_in(key, step))
+    batch = algorithm.draw(task, data, key_batch)
+    return algorithm.update(task, state, batch, key_update, step, phase)
+
+
+def compile_chunk(
+    algorithm: Algorithm[Any, Any], task: Task
+) -> Callable[..., tuple[Any, dict[str, Array], Array]]:
+    """Iterations [start, stop) of one phase as one call: state, sums of metrics, the first bad step or -1.
+
+    The bounds are arguments, not constants: the same machine code runs whatever the length of a chunk, so
+    the bits do not depend on where a run was cut.
+    """
+
+    @eqx.filter_jit(donate="all-except-first")
+    def chunk(
+        constants: tuple[Any, Array], state: Any, start: Array, stop: Array, phase: str
+    ) -> tuple[Any, dict[str, Array], Array]:
+        data, key = constants
+
+        def one(step: Array, state: Any) -> tuple[Any, dict[str, Array]]:
+            return iteration(algorithm, task, data, key, step, state, phase)
+
+        return run_iterations(one, state, start, stop)
+
+    return chunk
+
+
+def run_iterations(
+    one: Callable[[Array, Any], tuple[Any, dict[str, Array]]], state: Any, start: Array, stop: Array,
+    runs: tuple[int, ...] = (),
+) -> tuple[Any, dict[str, Array], Array]:  # fmt: skip
+    """Iterations [start, stop) of `one`: (step, state) -> (state, metrics), of one run or of stacked `runs`.
+
+    Gives the state, sums of metrics, and the first step with a bad loss or -1, both of shape `runs`. It stops
+    early when every run is bad; the numbers of a run that is bad before others are not to be used.
+    """
+
+    def body(
+        carry: tuple[Array, Any, dict[str, Array], Array],
+    ) -> tuple[Array, Any, dict[str, Array], Array]:
+        step, state, sums, bad = carry
+        state, metrics = one(step, state)
+        losses = [value for name, value in metrics.items() if name.startswith("loss/")]
+        fine = jnp.all(jnp.abs(jnp.array(losses)) < EXPLOSION, axis=0)  # False for NaN too
+        sums = {name: sums[name] + value for name, value in metrics.items()}
+        return step + 1, state, sums, jnp.where((bad < 0) & ~fine, step, bad)
+
+    def goes_on(carry: tuple[Array, Any, dict[str, Array], Array]) -> Array:
+        return (carry[0] < stop) & jnp.any(carry[3] < 0)
+
+    shapes = eqx.filter_eval_shape(one, start, state)[1]
+    zeros = {name: jnp.zeros(leaf.shape) for name, leaf in shapes.items()}
+    _, state, sums, bad = jax.lax.while_loop(goes_on, body, (start, state, zeros, jnp.full(runs, -1)))
+    return state, sums, bad
+
+
+@contextmanager
+def on_interrupt() -> Iterator[threading.Event]:
+    """Ctrl-C and a polite kill set the event rather than stop in the middle; a second one stops at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def handler(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,0 +1,1 @@
+"""Networks: what critics, policies and models of the data are made of."""

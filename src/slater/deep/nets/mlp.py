@@ -1,0 +1,61 @@
+"""The network that all others are made of."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+__all__ = ["MLP"]
+
+
+class MLP(eqx.Module):
+    """A ReLU network, `weights[l]` of shape `(in, out)`; maps `(batch, in)` to `(batch, out)`.
+
+    gains, shifts: `(out,)` of each hidden layer's normalisation; empty tuples where there is none.
+    """
+
+    weights: tuple[Array, ...]
+    biases: tuple[Array, ...]
+    gains: tuple[Array, ...]
+    shifts: tuple[Array, ...]
+
+    def __init__(
+        self, sizes: Sequence[int], key: Array, *, last_scale: float = 1.0, layer_norm: bool = False
+    ) -> None:
+        """Uniform in +-1/sqrt(fan-in), as in PyTorch; the last layer times `last_scale`.
+
+        layer_norm: what a hidden layer gives is normalised over its units, before the ReLU.
+        """
+        keys = jax.random.split(key, 2 * (len(sizes) - 1))
+        weights, biases = [], []
+        for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
+            bound = 1.0 / np.sqrt(fan_in) * (last_scale if layer == len(sizes) - 2 else 1.0)
+            weights.append(
+                jax.random.uniform(keys[2 * layer], (fan_in, fan_out), minval=-bound, maxval=bound)
+            )
+            biases.append(jax.random.uniform(keys[2 * layer + 1], (fan_out,), minval=-bound, maxval=bound))
+        self.weights, self.biases = tuple(weights), tuple(biases)
+        normalised = sizes[1:-1] if layer_norm else ()
+        self.gains = tuple(jnp.ones(width) for width in normalised)
+        self.shifts = tuple(jnp.zeros(width) for width in normalised)
+
+    def __call__(self, x: Array) -> Array:
+        """The last layer's outputs, without activation."""
+        for layer, (weight, bias) in enumerate(zip(self.weights[:-1], self.biases[:-1], strict=True)):
+            x = x @ weight + bias
+            if self.gains:
+                x = self.gains[layer] * _standardised(x) + self.shifts[layer]
+            x = jax.nn.relu(x)
+        return x @ self.weights[-1] + self.biases[-1]
+
+
+def _standardised(x: Array) -> Array:
+    """Mean 0 and variance 1 over the last axis (layer normalisation without its gain and shift)."""
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)

@@ -1,0 +1,137 @@
+"""Networks: critics and policies, for continuous and for discrete actions, under one notation.
+
+A *choice* is what stands in the second place of f(s, .): for continuous actions an action, shape
+`(batch, action_dim)` in [-1, 1]; for discrete ones a distribution over actions, shape `(batch, actions)`,
+a one-hot row for an action of the data. Then f(s, a) and f(s, pi) are the same call with another choice:
+exact over discrete actions, by one reparameterised sample over continuous ones.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from slater.deep.nets.mlp import MLP
+from slater.deep.task import Task
+from slater.policy import CategoricalPolicy, GaussianPolicy, SavedPolicy
+
+__all__ = ["Categorical", "Exportable", "Gaussian", "PolicyNetwork", "make_policy"]
+
+
+class Exportable(Protocol):
+    """What an algorithm trains: a PyTree of arrays that can leave as a policy in NumPy."""
+
+    def export(self, task: Task) -> SavedPolicy:
+        """The same policy in NumPy, taking raw observations and giving actions in the data's units."""
+        ...
+
+
+class PolicyNetwork(eqx.Module):
+    """pi: gives choices for states, the log-likelihood of data, and itself as a NumPy policy."""
+
+    mlp: eqx.AbstractVar[MLP]
+
+    @abc.abstractmethod
+    def choice(self, obs: Array, key: Array) -> Array:
+        """What to put for pi in f(s, pi), differentiable in the policy's parameters."""
+
+    @abc.abstractmethod
+    def log_prob(self, obs: Array, choice: Array) -> Array:
+        """The log-likelihood log pi(a|s) of the data's choices, shape `(batch,)`."""
+
+    @abc.abstractmethod
+    def entropy(self, obs: Array, key: Array) -> Array:
+        """Entropy of pi(.|s), shape `(batch,)`, in nats; by one sample for continuous actions."""
+
+    @abc.abstractmethod
+    def export(self, task: Task) -> GaussianPolicy | CategoricalPolicy:
+        """The same policy in NumPy, taking raw observations and giving actions in the data's units."""
+
+
+class Gaussian(PolicyNetwork):
+    """Squashed Gaussian: tanh of N(mean, std), in [-1, 1] per dimension."""
+
+    mlp: MLP
+    log_std_range: tuple[float, float] = eqx.field(static=True)
+
+    def _moments(self, obs: Array) -> tuple[Array, Array]:
+        mean, log_std = jnp.split(self.mlp(obs), 2, axis=-1)
+        return mean, jnp.clip(log_std, *self.log_std_range)
+
+    def choice(self, obs: Array, key: Array) -> Array:
+        """One reparameterised sample, shape `(batch, action_dim)`."""
+        mean, log_std = self._moments(obs)
+        return jnp.tanh(mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape))
+
+    def _log_prob_before_tanh(self, u: Array, mean: Array, log_std: Array) -> Array:
+        normal = -0.5 * ((u - mean) * jnp.exp(-log_std)) ** 2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
+        # log(1 - tanh(u)^2), written so that it does not lose its digits for large |u|
+        slope = 2.0 * (jnp.log(2.0) - u - jax.nn.softplus(-2.0 * u))
+        return jnp.sum(normal - slope, axis=-1)
+
+    def log_prob(self, obs: Array, choice: Array) -> Array:
+        """Density of the squashed action, with the tanh's change of volume."""
+        mean, log_std = self._moments(obs)
+        # an action on the bound has no preimage under tanh: 1e-3 inside keeps its likelihood finite
+        return self._log_prob_before_tanh(jnp.arctanh(jnp.clip(choice, -0.999, 0.999)), mean, log_std)
+
+    def entropy(self, obs: Array, key: Array) -> Array:
+        """By one sample."""
+        mean, log_std = self._moments(obs)
+        u = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
+        return -self._log_prob_before_tanh(u, mean, log_std)
+
+    def export(self, task: Task) -> GaussianPolicy:
+        """A `GaussianPolicy` in the data's units."""
+        assert task.action_low is not None
+        assert task.action_high is not None
+        return GaussianPolicy(
+            *_layers(self.mlp), task.obs_mean, task.obs_std,
+            task.action_low, task.action_high, self.log_std_range,
+        )  # fmt: skip
+
+
+class Categorical(PolicyNetwork):
+    """Softmax over a finite set of actions."""
+
+    mlp: MLP
+
+    def choice(self, obs: Array, key: Array) -> Array:
+        """The distribution itself, shape `(batch, actions)`: expectations are exact."""
+        del key
+        return jax.nn.softmax(self.mlp(obs), axis=-1)
+
+    def log_prob(self, obs: Array, choice: Array) -> Array:
+        """Log-probability of the action taken."""
+        return jnp.sum(jax.nn.log_softmax(self.mlp(obs), axis=-1) * choice, axis=-1)
+
+    def entropy(self, obs: Array, key: Array) -> Array:
+        """Exact."""
+        del key
+        log_pi = jax.nn.log_softmax(self.mlp(obs), axis=-1)
+        return -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
+
+    def export(self, task: Task) -> CategoricalPolicy:
+        """A `CategoricalPolicy`."""
+        return CategoricalPolicy(*_layers(self.mlp), task.obs_mean, task.obs_std)
+
+
+def _layers(mlp: MLP) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    return tuple(np.asarray(w) for w in mlp.weights), tuple(np.asarray(b) for b in mlp.biases)
+
+
+def make_policy(
+    task: Task, hidden: Sequence[int], key: Array, log_std_range: tuple[float, float] = (-20.0, 2.0)
+) -> PolicyNetwork:
+    """A policy for the problem's actions: softmax over discrete ones, else a squashed Gaussian."""
+    if task.discrete:
+        # a small last layer starts near the uniform policy, pi_1 of Algorithm 1
+        return Categorical(MLP([task.obs_dim, *hidden, task.action_dim], key, last_scale=0.01))
+    return Gaussian(MLP([task.obs_dim, *hidden, 2 * task.action_dim], key), log_std_range)

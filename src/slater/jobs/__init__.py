@@ -1,0 +1,1 @@
+"""Many cells of work at once: processes and Ray."""

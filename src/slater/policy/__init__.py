@@ -1,0 +1,19 @@
+"""What can act: networks, mixtures, candidates and sequences, and their files; NumPy alone."""
+
+from slater.policy.base import Actor, MemorylessActor, Policy, SavedPolicy
+from slater.policy.files import load, save, with_limits
+from slater.policy.mixture import Mixture
+from slater.policy.networks import CategoricalPolicy, GaussianPolicy
+
+__all__ = [
+    "Actor",
+    "CategoricalPolicy",
+    "GaussianPolicy",
+    "MemorylessActor",
+    "Mixture",
+    "Policy",
+    "SavedPolicy",
+    "load",
+    "save",
+    "with_limits",
+]

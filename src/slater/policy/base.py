@@ -1,0 +1,78 @@
+"""What a policy is, for everything that runs one: rollouts, evaluation, estimators, users' own code.
+
+A policy is asked for actions in two ways. `act` maps a batch of observations to actions and has no
+memory. `begin` starts an episode: a mixture draws its member there (one member per episode, never an
+average of action probabilities), and a policy with memory, such as a transformer, starts its history.
+
+Saved policies need NumPy and safetensors only: a file holds arrays and a JSON text, so that nothing
+that is loaded can run code, and a controller does not need the framework that trained it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Actor", "MemorylessActor", "Policy", "SavedPolicy"]
+
+
+class Actor(Protocol):
+    """A policy at work in one episode."""
+
+    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Action, shape `(action_dim,)` or a scalar index, for one observation, shape `(obs_dim,)`."""
+        ...
+
+    def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
+        """Tell the actor what its last action brought: reward, and costs of shape `(I,)`."""
+        ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Anything that can be asked for actions."""
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[Any]:
+        """Actions, shape `(batch, action_dim)` or `(batch,)` if discrete, for `(batch, obs_dim)`."""
+        ...
+
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+        """Start an episode; the actor draws all its randomness from `rng`."""
+        ...
+
+
+class SavedPolicy(Policy, Protocol):
+    """A policy that `save` can write and `load` can read: arrays by name, and JSON for the rest.
+
+    Its class also has `from_tensors(description, tensors)` and stands in `_KINDS` under its kind.
+    """
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Every array of the policy, by name."""
+        ...
+
+    def description(self) -> dict[str, Any]:
+        """What the arrays do not say, as JSON; "kind" names the class."""
+        ...
+
+
+@dataclass(frozen=True)
+class MemorylessActor:
+    """The actor of a policy without memory: ask the policy anew at each step."""
+
+    policy: Policy
+    rng: np.random.Generator
+    deterministic: bool
+
+    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Action for one observation, shape `(obs_dim,)`."""
+        batch = np.asarray(observation)[None]
+        return np.asarray(self.policy.act(batch, rng=self.rng, deterministic=self.deterministic)[0])
+
+    def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
+        """Nothing to remember."""

@@ -1,0 +1,98 @@
+"""Policies as safetensors files: arrays and JSON, nothing that can run code."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.disk import write_atomic
+from slater.errors import InputError
+from slater.policy.base import SavedPolicy
+from slater.policy.mixture import Mixture
+
+__all__ = ["load", "save", "with_limits"]
+
+
+FORMAT = "slater-policy-1"
+
+
+def save(policy: SavedPolicy | Mixture, path: str | os.PathLike[str]) -> None:
+    """Save a policy or a mixture as one safetensors file, with its normalisers and bounds; atomic."""
+    from safetensors.numpy import save as to_bytes
+
+    members = policy.members if isinstance(policy, Mixture) else (policy,)
+    tensors = {
+        f"{index}.{name}": np.ascontiguousarray(array)
+        for index, member in enumerate(members)
+        for name, array in member.tensors().items()
+    }
+    about: dict[str, Any] = {"format": FORMAT, "members": [member.description() for member in members]}
+    if isinstance(policy, Mixture):
+        about["weights"] = policy.weights.tolist()
+    write_atomic(path, to_bytes(tensors, metadata={"slater": json.dumps(about)}))
+
+
+def load(path: str | os.PathLike[str]) -> SavedPolicy | Mixture:
+    """Load what `save` wrote. Only arrays and JSON are read: a file cannot run code."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise InputError(f"there is no policy file {path}; give a .safetensors file that a run wrote.")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads((file.metadata() or {})["slater"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        if about["format"] != FORMAT:
+            raise InputError(f"{path} has format {about['format']!r}; this version reads {FORMAT!r}.")
+        members = tuple(
+            _from_tensors(description, {k[len(p) :]: v for k, v in tensors.items() if k.startswith(p)})
+            for p, description in ((f"{i}.", d) for i, d in enumerate(about["members"]))
+        )
+        weights = about.get("weights")
+        if weights is None:
+            return members[0]
+        return Mixture(members, np.asarray(weights, dtype=np.float64))
+    except InputError:
+        raise
+    except (SafetensorError, KeyError, ValueError, TypeError, IndexError, OSError) as error:
+        raise InputError(f"{path} is not a policy file of Slater, or it is damaged ({error}).") from error
+
+
+#: kind -> where its class is; a class is imported when a file names it
+_KINDS = {
+    "gaussian": "slater.policy.networks:GaussianPolicy",
+    "categorical": "slater.policy.networks:CategoricalPolicy",
+    "sequence": "slater.policy.sequence:SequencePolicy",
+    "candidates": "slater.policy.candidates:CandidatesPolicy",
+}
+
+
+def _from_tensors(description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> SavedPolicy:
+    if description["kind"] not in _KINDS:
+        raise ValueError(f"unknown kind {description['kind']!r}")
+    module, _, name = _KINDS[description["kind"]].partition(":")
+    policy: SavedPolicy = getattr(import_module(module), name).from_tensors(description, tensors)
+    return policy
+
+
+def with_limits(policy: SavedPolicy | Mixture, limits: Sequence[float]) -> SavedPolicy | Mixture:
+    """The policy aiming at other limits, one per cost, in cost per episode, if it is of a kind that can."""
+    if isinstance(policy, Mixture):
+        members = tuple(cast(SavedPolicy, with_limits(member, limits)) for member in policy.members)
+        return replace(policy, members=members)
+    change = getattr(policy, "with_limits", None)
+    if change is None:
+        raise InputError(
+            "this policy was trained for its own limits and cannot take others; train one for these "
+            "(a policy of cdt serves all limits)."
+        )
+    changed: SavedPolicy = change(limits)
+    return changed

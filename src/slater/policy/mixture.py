@@ -1,0 +1,65 @@
+"""A mixture: a policy that draws one member per episode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.errors import InputError
+from slater.policy.base import Actor, SavedPolicy
+
+__all__ = ["Mixture"]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A policy that draws one member at the start of an episode, member k with probability `weights[k]`."""
+
+    members: tuple[SavedPolicy, ...]
+    weights: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        weights = np.asarray(self.weights, dtype=np.float64)
+        if not self.members or weights.shape != (len(self.members),):
+            raise InputError(
+                f"a mixture of {len(self.members)} members needs as many weights, not {weights.shape}."
+            )
+        if not np.all(weights >= 0) or not np.isclose(weights.sum(), 1.0, atol=1e-6):
+            raise InputError(f"mixture weights must be >= 0 and sum to 1, not {weights.tolist()}.")
+        object.__setattr__(self, "weights", weights / weights.sum())
+
+    @classmethod
+    def uniform(cls, members: Sequence[SavedPolicy]) -> Mixture:
+        """Unif(pi_1, ..., pi_K) of the paper."""
+        return cls(tuple(members), np.full(len(members), 1.0 / len(members)))
+
+    def draw(self, rng: np.random.Generator) -> SavedPolicy:
+        """One member, for one episode."""
+        return self.members[int(rng.choice(len(self.members), p=self.weights))]
+
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+        """Start an episode with one member, drawn now and kept to the end."""
+        return self.draw(rng).begin(rng=rng, deterministic=deterministic)
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[Any]:
+        """Actions for a batch of unrelated observations: each row draws its own member.
+
+        This is right for first observations only; inside an episode use `begin`, which keeps its member.
+        """
+        drawn = rng.choice(len(self.members), p=self.weights, size=len(observations))
+        actions = None
+        for member in np.unique(drawn):
+            rows = np.flatnonzero(drawn == member)
+            part = self.members[member].act(observations[rows], rng=rng, deterministic=deterministic)
+            if actions is None:
+                actions = np.empty((len(observations), *part.shape[1:]), dtype=part.dtype)
+            actions[rows] = part
+        if actions is None:
+            raise InputError("the batch of observations is empty.")
+        return actions

@@ -1,0 +1,157 @@
+"""Policies that are networks: a squashed Gaussian and a softmax, in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.errors import InputError
+from slater.policy.base import Actor, MemorylessActor
+
+__all__ = ["CategoricalPolicy", "GaussianPolicy"]
+
+
+F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _NetworkPolicy:
+    """A ReLU network over normalised observations; its subclasses say what the outputs mean.
+
+    `weights[l]` has shape `(in, out)`, `biases[l]` `(out,)`; observations enter as
+    `(obs - obs_mean) / obs_std`, both of shape `(obs_dim,)`.
+    """
+
+    weights: tuple[F32, ...]
+    biases: tuple[F32, ...]
+    obs_mean: F32
+    obs_std: F32
+
+    def outputs(self, observations: NDArray[Any]) -> F32:
+        """The network's last layer, shape `(batch, outputs)`, for observations `(batch, obs_dim)`."""
+        x = np.asarray(observations, dtype=np.float32)
+        if x.ndim != 2 or x.shape[1] != self.obs_mean.shape[0]:
+            raise InputError(
+                f"the policy takes observations of shape (batch, {self.obs_mean.shape[0]}), not {x.shape}."
+            )
+        x = (x - self.obs_mean) / self.obs_std
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = x @ weight
+            x += bias
+            np.maximum(x, 0.0, out=x)
+        return np.asarray(x @ self.weights[-1] + self.biases[-1], dtype=np.float32)
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+        return MemorylessActor(self, rng, deterministic)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Every array of the policy, by name."""
+        named: dict[str, NDArray[Any]] = {"obs_mean": self.obs_mean, "obs_std": self.obs_std}
+        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            named[f"layers.{index}.weight"] = weight
+            named[f"layers.{index}.bias"] = bias
+        return named
+
+    @staticmethod
+    def _layers(tensors: Mapping[str, NDArray[Any]]) -> tuple[tuple[F32, ...], tuple[F32, ...], int]:
+        """Weights, biases and the number of outputs; ValueError if they do not fit together."""
+        layers = sum(name.endswith(".weight") for name in tensors)
+        weights = tuple(tensors[f"layers.{index}.weight"] for index in range(layers))
+        biases = tuple(tensors[f"layers.{index}.bias"] for index in range(layers))
+        sizes = [tensors["obs_mean"].shape[0], *(weight.shape[1] for weight in weights)]
+        if layers == 0 or any(
+            weight.shape[0] != size or bias.shape != (weight.shape[1],)
+            for weight, bias, size in zip(weights, biases, sizes, strict=False)
+        ):
+            raise ValueError("the layers do not fit together")
+        return weights, biases, sizes[-1]
+
+
+@dataclass(frozen=True)
+class GaussianPolicy(_NetworkPolicy):
+    """Continuous actions: tanh of a Gaussian, stretched to the box `[low, high]`.
+
+    The network gives mean and log standard deviation before the tanh, each `(batch, action_dim)`; the
+    log standard deviation is clipped to `log_std_range`. Deterministic means tanh of the mean.
+    """
+
+    low: F32
+    high: F32
+    log_std_range: tuple[float, float]
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[np.float32]:
+        """Actions of shape `(batch, action_dim)` inside `[low, high]`."""
+        mean, log_std = np.split(self.outputs(observations), 2, axis=-1)
+        if not deterministic:
+            noise = rng.standard_normal(mean.shape, dtype=np.float32)
+            mean = np.asarray(mean + np.exp(np.clip(log_std, *self.log_std_range)) * noise, dtype=np.float32)
+        squashed = np.tanh(mean)
+        actions = self.low + (squashed + 1.0) * 0.5 * (self.high - self.low)
+        # float32 rounding may leave the box by one unit in the last place; simulators refuse that
+        return np.clip(actions, self.low, self.high).astype(np.float32)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Every array of the policy, by name."""
+        return super().tensors() | {"low": self.low, "high": self.high}
+
+    def description(self) -> dict[str, Any]:
+        """What the arrays do not say, as JSON."""
+        return {"kind": "gaussian", "log_std_range": list(self.log_std_range)}
+
+    @classmethod
+    def from_tensors(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+    ) -> GaussianPolicy:
+        """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
+        weights, biases, outputs = cls._layers(tensors)
+        low, high = (float(x) for x in description["log_std_range"])
+        if outputs != 2 * tensors["low"].shape[0] or tensors["low"].shape != tensors["high"].shape:
+            raise ValueError("the bounds do not fit the last layer")
+        return cls(
+            weights, biases, tensors["obs_mean"], tensors["obs_std"], tensors["low"], tensors["high"],
+            (low, high),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CategoricalPolicy(_NetworkPolicy):
+    """Discrete actions: the network gives one logit per action."""
+
+    def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Action probabilities, shape `(batch, actions)`."""
+        logits = self.outputs(observations)
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=-1, keepdims=True), dtype=np.float32)
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[np.int64]:
+        """Action indices of shape `(batch,)`."""
+        logits = self.outputs(observations)
+        if not deterministic:
+            # the Gumbel trick: argmax of logits plus Gumbel noise is a draw from the softmax
+            logits = logits + rng.gumbel(size=logits.shape).astype(np.float32)
+        return np.asarray(np.argmax(logits, axis=-1), dtype=np.int64)
+
+    def description(self) -> dict[str, Any]:
+        """What the arrays do not say, as JSON."""
+        return {"kind": "categorical"}
+
+    @classmethod
+    def from_tensors(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+    ) -> CategoricalPolicy:
+        """What `tensors` gave; ValueError or KeyError if the arrays do not fit together."""
+        weights, biases, _ = cls._layers(tensors)
+        return cls(weights, biases, tensors["obs_mean"], tensors["obs_std"])

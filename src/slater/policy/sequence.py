@@ -1,0 +1,286 @@
+"""The policy of a decision transformer, in NumPy: it remembers its episode and counts down its targets.
+
+At each step it is told what is still to come: the return it should still earn, and what each cost may
+still add up to. Both start from the limits (`with_limits` gives the same model other ones) and are
+reduced by what the episode brings. The network is that of `slater.deep.nets.transformer`; keys and values of
+earlier tokens are kept, so that an action costs four new tokens. A context that is full drops its oldest
+`jump` steps and is then computed anew from what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.errors import InputError
+from slater.policy import Actor
+
+__all__ = ["SequencePolicy", "Targets"]
+
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """How to ask for a return under limits, and how to-go numbers become tokens.
+
+    episodes: (E, 1+I) return and costs of the training episodes, per episode
+    quantile: of the returns of episodes within the limits, the one to ask for
+    table: (return, limit) pairs set by hand, instead of the above; one cost only
+    centre, spread: (1+I,) a token is (togo - centre) / spread
+    least, most: (1+I,) what is to go is kept within these while acting; None: it is not
+    """
+
+    episodes: F32
+    quantile: float
+    table: tuple[tuple[float, float], ...] | None
+    centre: F32
+    spread: F32
+    least: F32 | None
+    most: F32 | None
+
+    def target_return(self, limits: F32) -> float:
+        """The return to ask for under `limits` (I,) per episode.
+
+        Where no episode keeps the limits: the return of the one that exceeds them least.
+        """
+        if self.table is not None:
+            for target, limit in self.table:
+                if np.all(limits == limit):
+                    return float(target)
+            known = ", ".join(f"{limit:g}" for _, limit in self.table)
+            raise InputError(
+                f"the released targets are for limits {known}, not {limits.tolist()}; "
+                "train with targets=data for any limit."
+            )
+        returns, costs = self.episodes[:, 0], self.episodes[:, 1:]
+        within = np.all(costs <= limits, axis=1)
+        if within.any():
+            return float(np.quantile(returns[within], self.quantile))
+        return float(returns[np.argmin(np.max(costs / np.maximum(limits, 1.0), axis=1))])
+
+
+@dataclass(frozen=True, eq=False)
+class SequencePolicy:
+    """A decision transformer that aims at `limits` (I,), in cost per episode.
+
+    arrays: the network's weights by name; low, high: (action_dim,) bounds, None for discrete actions.
+    """
+
+    arrays: Mapping[str, F32]
+    heads: int
+    context: int
+    jump: int
+    obs_mean: F32
+    obs_std: F32
+    low: F32 | None
+    high: F32 | None
+    log_std_range: tuple[float, float]
+    targets: Targets
+    limits: F32
+
+    # -- targets ------------------------------------------------------------------------------------------
+
+    @property
+    def target_return(self) -> float:
+        """The return that an episode starts by asking for."""
+        return self.targets.target_return(self.limits)
+
+    def with_limits(self, limits: Sequence[float]) -> SequencePolicy:
+        """The same model aiming at other limits, one per cost, in cost per episode."""
+        values = np.asarray(limits, dtype=np.float32)
+        if values.shape != self.limits.shape or not np.all(values >= 0):
+            raise InputError(
+                f"the policy has {len(self.limits)} costs and needs as many limits >= 0, not {list(limits)}."
+            )
+        return replace(self, limits=values)
+
+    # -- the network --------------------------------------------------------------------------------------
+
+    def tokens(self, kind: int, values: F32, time: int) -> F32:
+        """Embedded tokens, (batch, width), of raw `values` (batch, .): kind 0 R, 1 C, 2 s, 3 a."""
+        name = ("return", "cost", "obs", "action")[kind]
+        when = self.arrays["embed.time"][min(time, len(self.arrays["embed.time"]) - 1)]
+        x = values @ self.arrays[f"embed.{name}_weight"] + self.arrays["embed.token_bias"][kind] + when
+        return _normed(x, self.arrays["embed.norm_in"])
+
+    def step_tokens(self, togo: F64, observations: NDArray[Any], time: int) -> list[F32]:
+        """R, C and s tokens of one step; togo (batch, 1+I), observations (batch, obs_dim), both raw."""
+        left = togo
+        if self.targets.least is not None and self.targets.most is not None:
+            left = np.clip(togo, self.targets.least, self.targets.most)
+        scaled = ((left - self.targets.centre) / self.targets.spread).astype(np.float32)
+        obs = ((observations - self.obs_mean) / self.obs_std).astype(np.float32)
+        return [
+            self.tokens(0, scaled[:, :1], time), self.tokens(1, scaled[:, 1:], time),
+            self.tokens(2, obs, time),
+        ]  # fmt: skip
+
+    def action_token(self, actions: NDArray[Any], time: int) -> F32:
+        """Tokens of actions in the data's units, (batch, action_dim) or (batch,)."""
+        if self.low is None or self.high is None:
+            choices = np.eye(len(self.arrays["embed.action_weight"]), dtype=np.float32)[actions]
+        else:
+            choices = (2.0 * (actions - self.low) / (self.high - self.low) - 1.0).astype(np.float32)
+        return self.tokens(3, choices, time)
+
+    def forward(self, tokens: Sequence[F32], cache: list[tuple[F32, F32]] | None) -> tuple[F32, list[Any]]:
+        """Action outputs at the last token, (batch, outputs), and the cache with the new keys and values."""
+        x = np.stack(tokens, axis=1)
+        batch, new, width = x.shape
+        size, blocks = width // self.heads, 0
+        grown: list[tuple[F32, F32]] = []
+        while f"blocks.{blocks}.norm_1" in self.arrays:
+            part = {name: self.arrays[f"blocks.{blocks}.{name}"] for name in _BLOCK}
+            qkv = _normed(x, part["norm_1"]) @ part["qkv_weight"] + part["qkv_bias"]
+            q, k, v = np.moveaxis(qkv.reshape(batch, new, 3, self.heads, size), (2, 3), (0, 2))
+            if cache is not None:
+                k = np.concatenate([cache[blocks][0], k], axis=2)
+                v = np.concatenate([cache[blocks][1], v], axis=2)
+            grown.append((k, v))
+            old = k.shape[2] - new
+            scores = q @ np.swapaxes(k, 2, 3) / np.float32(np.sqrt(size))
+            scores[..., np.arange(old + new) > old + np.arange(new)[:, None]] = -np.inf
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            weights /= weights.sum(axis=-1, keepdims=True)
+            mixed = np.swapaxes(weights @ v, 1, 2).reshape(batch, new, width)
+            x = x + mixed @ part["out_weight"] + part["out_bias"]
+            inner = _gelu(_normed(x, part["norm_2"]) @ part["up_weight"] + part["up_bias"])
+            x = x + inner @ part["down_weight"] + part["down_bias"]
+            blocks += 1
+        last = _normed(x[:, -1], self.arrays["embed.norm_out"])
+        return last @ self.arrays["action_weight"] + self.arrays["action_bias"], grown
+
+    def choose(self, outputs: F32, rng: np.random.Generator, deterministic: bool) -> NDArray[Any]:
+        """Actions in the data's units from the network's outputs."""
+        if self.low is None or self.high is None:
+            logits = outputs if deterministic else outputs + rng.gumbel(size=outputs.shape)
+            return np.asarray(np.argmax(logits, axis=-1), dtype=np.int64)
+        mean, log_std = np.split(outputs, 2, axis=-1)
+        if not deterministic:
+            noise = rng.standard_normal(mean.shape, dtype=np.float32)
+            mean = np.asarray(mean + np.exp(np.clip(log_std, *self.log_std_range)) * noise, dtype=np.float32)
+        actions = self.low + (np.clip(mean, -1.0, 1.0) + 1.0) * 0.5 * (self.high - self.low)
+        return np.asarray(np.clip(actions, self.low, self.high), dtype=np.float32)
+
+    # -- acting -------------------------------------------------------------------------------------------
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[Any]:
+        """Actions for unrelated observations, each the first of an episode of its own."""
+        x = np.asarray(observations, dtype=np.float32)
+        if x.ndim != 2 or x.shape[1] != len(self.obs_mean):
+            raise InputError(
+                f"the policy takes observations of shape (batch, {len(self.obs_mean)}), not {x.shape}."
+            )
+        togo = np.tile(np.append(self.target_return, self.limits), (len(x), 1))
+        outputs, _ = self.forward(self.step_tokens(togo, x, 0), None)
+        return self.choose(outputs, rng, deterministic)
+
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+        """Start an episode with an empty context and the full targets."""
+        return _SequenceActor(self, rng, deterministic)
+
+    # -- on disk ------------------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Every array of the policy, by name."""
+        named: dict[str, NDArray[Any]] = {f"net.{name}": array for name, array in self.arrays.items()}
+        named |= {"obs_mean": self.obs_mean, "obs_std": self.obs_std, "limits": self.limits}
+        named |= {"episodes": self.targets.episodes}
+        named |= {"centre": self.targets.centre, "spread": self.targets.spread}
+        optional = {"low": self.low, "high": self.high}
+        optional |= {"least": self.targets.least, "most": self.targets.most}
+        return named | {name: array for name, array in optional.items() if array is not None}
+
+    def description(self) -> dict[str, Any]:
+        """What the arrays do not say, as JSON."""
+        return {
+            "kind": "sequence", "heads": self.heads, "context": self.context, "jump": self.jump,
+            "log_std_range": list(self.log_std_range), "quantile": self.targets.quantile,
+            "table": self.targets.table,
+        }  # fmt: skip
+
+    @classmethod
+    def from_tensors(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+    ) -> SequencePolicy:
+        """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
+        arrays = {name[4:]: array for name, array in tensors.items() if name.startswith("net.")}
+        table = description["table"]
+        targets = Targets(
+            tensors["episodes"], float(description["quantile"]),
+            table and tuple((float(a), float(b)) for a, b in table),
+            tensors["centre"], tensors["spread"], tensors.get("least"), tensors.get("most"),
+        )  # fmt: skip
+        low, high = (float(x) for x in description["log_std_range"])
+        policy = cls(
+            arrays, int(description["heads"]), int(description["context"]), int(description["jump"]),
+            tensors["obs_mean"], tensors["obs_std"], tensors.get("low"), tensors.get("high"), (low, high),
+            targets, tensors["limits"],
+        )  # fmt: skip
+        if not 1 <= policy.jump <= policy.context:
+            raise ValueError("the context does not fit its jump")
+        # one action shows whether the arrays fit together
+        policy.act(np.zeros((1, len(policy.obs_mean))), rng=np.random.default_rng(0))
+        return policy
+
+
+_BLOCK = (
+    "norm_1", "qkv_weight", "qkv_bias", "out_weight", "out_bias",
+    "norm_2", "up_weight", "up_bias", "down_weight", "down_bias",
+)  # fmt: skip
+
+
+def _normed(x: F32, scale_and_shift: F32) -> F32:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    spread = np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + np.float32(1e-5))
+    return np.asarray(centred / spread * scale_and_shift[0] + scale_and_shift[1])
+
+
+def _gelu(x: F32) -> F32:
+    inner = np.float32(np.sqrt(2.0 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
+    return np.asarray(np.float32(0.5) * x * (np.float32(1.0) + np.tanh(inner)))
+
+
+class _SequenceActor:
+    """One episode of a `SequencePolicy`: its context, its cache, and what is still to come."""
+
+    def __init__(self, policy: SequencePolicy, rng: np.random.Generator, deterministic: bool) -> None:
+        self.policy, self.rng, self.deterministic = policy, rng, deterministic
+        self.togo = np.append(policy.target_return, policy.limits)
+        self.time = 0
+        self.steps: list[list[F32]] = []  # embedded tokens of the steps in the context
+        self.cache: list[Any] | None = None
+        self.seen = 0  # tokens of the context that are in the cache
+
+    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+        policy = self.policy
+        obs = np.asarray(observation, dtype=np.float32)
+        if obs.shape != policy.obs_mean.shape:
+            raise InputError(
+                f"the policy takes an observation of shape {policy.obs_mean.shape}, not {obs.shape}."
+            )
+        if len(self.steps) == policy.context:
+            self.steps, self.cache, self.seen = self.steps[policy.jump :], None, 0
+        self.steps.append(policy.step_tokens(self.togo[None], obs[None], self.time))
+        tokens = [token for step in self.steps for token in step]
+        outputs, self.cache = policy.forward(tokens[self.seen :], self.cache)
+        self.seen = len(tokens)
+        action = policy.choose(outputs, self.rng, self.deterministic)
+        self.steps[-1].append(policy.action_token(action, self.time))
+        self.time += 1
+        return np.asarray(action[0])
+
+    def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
+        if len(costs) != len(self.togo) - 1:
+            raise InputError(
+                f"the policy counts down {len(self.togo) - 1} costs; the environment has {len(costs)}."
+            )
+        self.togo = self.togo - np.append(reward, costs)

@@ -1,0 +1,62 @@
+"""Candidates of `slater tune` as cells: trained on one part of the episodes, judged on the other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from slater.errors import InputError
+from slater.experiments.benchmark import claimed, share_done, train_or_resume
+from slater.jobs.engines import Cell, Row
+
+__all__ = ["CandidateWork"]
+
+
+@dataclass(frozen=True)
+class CandidateWork:
+    """The work of a candidate, as worker processes get it: the dataset's path and the output folder.
+
+    A cell has algorithm, preset, settings, limits, seed, data (fingerprint), held_out, split_seed and
+    judge (fields of `slater.tuning.search.Judge`).
+    """
+
+    path: str
+    out: str
+
+    def __call__(self, cell: Cell) -> Row:
+        """Train or resume, then estimate; a row with `estimate`, or with `failed`, a sentence."""
+        from slater.jobs.sweep import one_thread
+
+        # before JAX computes anything: the same single thread everywhere, hence the same bits
+        os.environ |= one_thread(os.environ)
+        from slater.data import load
+        from slater.data.download import locate
+        from slater.deep import DivergedError
+        from slater.tuning.search import Judge, split_episodes
+
+        begun = time.time()
+        try:
+            dataset = load(locate(self.path))
+            if dataset.fingerprint != cell["data"]:
+                raise InputError(f"{self.path} changed while the candidates ran: its fingerprint differs.")
+            kept, held = split_episodes(dataset, cell["held_out"], cell["split_seed"])
+            with claimed(self.run_folder(cell)) as folder:
+                train_or_resume(cell, kept, cell["limits"], folder, {"data": f"a part of {self.path}"})
+                estimate = Judge(**cell["judge"])(folder, kept, held)
+        except (InputError, DivergedError) as error:
+            return {"failed": str(error)}
+        return {"estimate": estimate, "seconds": round(time.time() - begun, 1)}
+
+    def run_folder(self, cell: Cell) -> Path:
+        """The folder of the candidate's run."""
+        key = hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:8]
+        searched = "-".join(f"{name}={cell['settings'][name]}" for name in cell["searched"])
+        return Path(self.out) / "runs" / f"{searched}-{key}"
+
+    def progress(self, cell: Cell) -> float:
+        """How much of the candidate's training is done, from 0 to 1."""
+        return share_done(self.run_folder(cell), cell["steps"])

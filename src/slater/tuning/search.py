@@ -1,0 +1,220 @@
+"""Settings chosen without the environment: candidates, their estimates on held-out episodes, the choice.
+
+Every candidate is trained on one part of the episodes and judged on the other, which training never saw:
+its mixture, member by member, by rollouts in a model fitted to those episodes, or by fitted Q evaluation
+where observations are one-hot. A cost counts as the largest of several
+networks' estimates, a reward as their mean. Chosen is the best reward among candidates whose every cost is
+within its limit, or the least excess where there is none. The choice is as good as the estimates are: they
+share the data's gaps with training, and nothing here has seen the environment.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data import Dataset
+from slater.deep.algorithms.base import Algorithm
+from slater.deep.algorithms.registry import find, make_config
+from slater.deep.batches import on_device
+from slater.deep.engine import checkpoint
+from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.ope.fitted_q import FQE
+from slater.deep.ope.model import ModelOPE, suits_a_model
+from slater.deep.task import Task, state_task
+from slater.errors import InputError
+from slater.limits import resolve_limits
+
+__all__ = [
+    "SPACES",
+    "Judge",
+    "best",
+    "candidates",
+    "judged_policy",
+    "parse_search",
+    "refuse_unjudged",
+    "split_episodes",
+]
+
+F64 = NDArray[np.float64]
+
+#: algorithm -> settings to search where the user names none
+SPACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "pdca": {"B": ("2", "5", "10"), "C": ("5", "10")},
+    "coptidice": {"alpha": ("0.001", "0.01", "0.1", "1")},
+    "cpq": {"ood_margin": ("1", "1.5", "3")},
+    "bear-lag": {"epsilon": ("0.1", "0.3")},
+    "mbcl": {"B": ("2", "5", "10")},
+}
+
+
+def parse_search(algorithm: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The space from texts `NAME=V1,V2,...`, or the algorithm's default one if there are none."""
+    if not texts:
+        if algorithm not in SPACES:
+            raise InputError(f"{algorithm} has no default space; name settings as --search NAME=V1,V2.")
+        return dict(SPACES[algorithm])
+    space: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, separator, values = text.partition("=")
+        parts = tuple(dict.fromkeys(part.strip() for part in values.split(",") if part.strip()))
+        name = name.strip().replace("-", "_")
+        if not separator or not name or not parts:
+            raise InputError(f"--search {text!r} is not NAME=V1,V2,...; write for example B=1,2,5.")
+        if name in space:
+            raise InputError(f"--search names {name!r} twice; give all its values at once.")
+        space[name] = parts
+    return space
+
+
+def candidates(
+    algorithm: str,
+    preset: str | None,
+    fixed: Mapping[str, str],
+    space: Mapping[str, tuple[str, ...]],
+    samples: int | None,
+    seed: int,
+) -> list[dict[str, str]]:
+    """Settings of every point of the grid, or of `samples` of its points, drawn without replacement.
+
+    A name or value that the algorithm does not take is refused here, before any training.
+    """
+    points = [dict(zip(space, point, strict=True)) for point in itertools.product(*space.values())]
+    if samples is not None and samples < len(points):
+        drawn = np.random.default_rng(seed).choice(len(points), size=samples, replace=False)
+        points = [points[index] for index in sorted(drawn)]
+    for point in points:
+        make_config(find(algorithm), {**fixed, **point}, preset)
+    return points
+
+
+def split_episodes(dataset: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]:
+    """Episodes to train on and episodes to judge by, the latter a share `held_out`, drawn from `seed`."""
+    if not 0 < held_out < 1:
+        raise InputError(f"the held-out share is {held_out}; it must be between 0 and 1, for example 0.2.")
+    if len(dataset.episodes) < 2:
+        raise InputError("the data has one episode; at least two are needed to hold one out.")
+    # both parts keep the horizon of the whole: limits per episode mean the same in both
+    whole = replace(dataset, metadata=replace(dataset.metadata, horizon=dataset.horizon))
+    return whole.split(held_out, seed)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Estimates of a finished run's mixture on held-out episodes.
+
+    steps: iterations of the model's fit, or of FQE per member; copies: networks of the model, or per
+    utility; members: at most so many are estimated; of a mixture of more, evenly spaced ones stand for all.
+    estimator: auto is fqe for one-hot observations, else model.
+    """
+
+    steps: int = 15_000
+    copies: int = 3
+    members: int = 5
+    estimator: Literal["auto", "model", "fqe"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "copies", "members"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} of the estimates is {getattr(self, name)}; at least 1 is needed.")
+
+    def __call__(self, folder: Path, kept: Dataset, held: Dataset) -> dict[str, Any]:
+        """Estimated discounted sums of the raw utilities, `tau`, and the relative `excess`, as JSON.
+
+        folder: of a run that was trained on `kept`. excess: the largest (J_Ci - tau_i) / tau_i, in the
+        estimate that counts; at most 0 if every limit is kept.
+        """
+        record = json.loads((folder / "run.json").read_text())
+        run = record["run"]
+        kind = find(run["algorithm"])
+        algorithm: Algorithm[Any, Any] = kind(make_config(kind, run["settings"], run["preset"]))
+        # the problem as it was trained on, and the held-out rows in its units
+        task = _stated(algorithm, run["limits"], kept)
+        data = on_device(held, task)
+        weighted = _weighted_members(folder, algorithm, task, self.members)
+        config = algorithm.config
+        with_model = self.estimator == "model" or (self.estimator == "auto" and suits_a_model(held))
+        kind_of_estimate: type[ModelOPE] | type[FQE] = ModelOPE if with_model else FQE
+        estimate = kind_of_estimate(
+            task, data, steps=self.steps, batch_size=config.batch_size, hidden=config.hidden,
+            copies=self.copies,
+        )  # fmt: skip
+        J = np.zeros(1 + task.costs)
+        for step, weight, policy in weighted:
+            copies = estimate(policy, jax.random.fold_in(jax.random.key(run["seed"]), step))
+            J += weight * np.append(copies[:, 0].mean(), copies[:, 1:].max(axis=0))
+        tau = task.tau.astype(np.float64)
+        raw, names = task.unscaled(J), task.cost_names
+        return {
+            "reward": float(raw[0]),
+            "costs": dict(zip(names, raw[1:].tolist(), strict=True)),
+            "tau": dict(zip(names, (tau / task.scale[1:]).tolist(), strict=True)),
+            "excess": float(np.max((J[1:] - tau) / np.maximum(tau, 1e-9))),
+            "members": len(weighted),
+        }
+
+
+def judged_policy(algorithm: Algorithm[Any, Any], task: Task) -> PolicyNetwork:
+    """The algorithm's policy as shapes without values; refused if no estimate can judge it."""
+    key = jax.random.key(0)
+    shapes = eqx.filter_eval_shape(lambda key: algorithm.policy(algorithm.init(task, key)), key)
+    if not isinstance(shapes, PolicyNetwork):
+        raise InputError(
+            f"an estimate from data cannot judge the policy of {algorithm.name}, which is more than a "
+            "distribution of actions given a state; choose its settings in the environment."
+        )
+    return shapes
+
+
+def refuse_unjudged(name: str, settings: Mapping[str, Any], preset: str | None, dataset: Dataset) -> None:
+    """Refuse, before any training, data or an algorithm that a search cannot be done with."""
+    algorithm = find(name)(make_config(find(name), settings, preset))
+    algorithm.check(dataset)
+    limits = [f"{cost}=1/discounted" for cost in dataset.cost_names]  # shapes do not depend on them
+    judged_policy(algorithm, _stated(algorithm, limits, dataset))
+
+
+def _stated(algorithm: Algorithm[Any, Any], limits: Sequence[str], dataset: Dataset) -> Task:
+    config = algorithm.config
+    return state_task(
+        dataset, resolve_limits(limits, dataset.cost_names), config.gamma,
+        normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
+    )  # fmt: skip
+
+
+def best(estimates: Sequence[Mapping[str, Any]]) -> int:
+    """The index of the choice: best reward among those without excess, else the least excess."""
+    safe = [k for k, row in enumerate(estimates) if row["excess"] <= 0]
+    if safe:
+        return max(safe, key=lambda k: float(estimates[k]["reward"]))
+    return min(range(len(estimates)), key=lambda k: float(estimates[k]["excess"]))
+
+
+def _weighted_members(
+    folder: Path, algorithm: Algorithm[Any, Any], task: Task, most: int
+) -> list[tuple[int, float, PolicyNetwork]]:
+    """Steps, weights and policies of the members with weight; at most `most`, weights summing to 1."""
+    members = json.loads((folder / "result.json").read_text())["members"]
+    chosen = [member for member in members if member["weight"] > 0]
+    if len(chosen) > most:
+        places = np.unique(np.linspace(0, len(chosen) - 1, most).round().astype(int))
+        chosen = [chosen[place] for place in places]
+    total = sum(member["weight"] for member in chosen)
+    like = judged_policy(algorithm, task)
+    return [
+        (
+            member["step"],
+            member["weight"] / total,
+            checkpoint.restore(folder / "members" / f"{member['step']:08d}.safetensors", like)[0],
+        )
+        for member in chosen
+    ]
