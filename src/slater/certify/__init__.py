@@ -1,0 +1,1 @@
+"""Bounds and verdicts: whether a policy keeps its limits, and how sure that is."""

@@ -1,0 +1,281 @@
+"""A verdict per limit, and the certificate that holds them.
+
+A verdict is *pass* if an upper bound on the expected cost is within the limit, *fail* if a lower bound is
+above it, and *abstain* if neither is so or a gate failed: a condition without which the bound means
+nothing. For a policy of given cost only one of pass and fail can be wrong, so each bound may use the whole
+error of its statement; the error of a certificate is divided by the number of limits and of candidates
+(Bonferroni), so that it bounds the probability that *any* verdict in it is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from slater.certify.bounds import Interval
+from slater.errors import InputError
+
+__all__ = [
+    "EXIT_CODES",
+    "Certificate",
+    "Evidence",
+    "Gate",
+    "LimitVerdict",
+    "Tier",
+    "Verdict",
+    "decide",
+    "error_of_each",
+]
+
+Verdict = Literal["pass", "fail", "abstain"]
+#: who spoke: rollouts or the policy's own episodes; logged propensities; estimators from the log alone; the
+#: empirical model of a finite problem
+Tier = Literal["rollouts", "propensities", "estimates", "exact"]
+
+#: what the command line ends with, for pipelines; 2 is bad input
+EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 1, "abstain": 4}
+
+FORMAT = "slater-certificate-1"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A condition of a tier: if it does not hold, the tier abstains, for the reason that it gives."""
+
+    name: str
+    passed: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one estimator says of one cost, in the unit of the limit."""
+
+    estimator: str
+    estimate: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class LimitVerdict:
+    """The verdict on one limit.
+
+    Attributes:
+        cost: name of the cost.
+        limit: what it may be at most, in `unit`.
+        unit: what the numbers count, as "per episode".
+        verdict: pass, fail or abstain.
+        estimate, lower, upper: expected cost of the policy and the bounds that decided, in `unit`.
+        tier: who spoke.
+        reason: why the verdict is what it is, one sentence.
+        gates: the conditions, each with its reason.
+        evidence: every estimator that was asked, with its interval.
+        share_over: upper bound on the share of episodes over the limit, where episodes were run.
+
+    """
+
+    cost: str
+    limit: float
+    unit: str
+    verdict: Verdict
+    estimate: float
+    lower: float
+    upper: float
+    tier: Tier
+    reason: str
+    gates: tuple[Gate, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    share_over: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.verdict.upper()}  {self.cost} <= {self.limit:g} {self.unit}: {self.reason}"
+
+
+def error_of_each(confidence: float, limits: int, candidates: int = 1) -> float:
+    """The error of one statement, so that all of `limits` x `candidates` hold with `confidence`."""
+    if not 0.5 <= confidence < 1.0:
+        raise InputError(
+            f"the confidence is {confidence:g}; it must be from 0.5 to below 1, for example 0.95."
+        )
+    if limits < 1 or candidates < 1:
+        raise InputError(f"a certificate needs a limit and a candidate, not {limits} and {candidates}.")
+    return (1.0 - confidence) / (limits * candidates)
+
+
+def decide(interval: Interval, limit: float, gates: Iterable[Gate] = ()) -> tuple[Verdict, str]:
+    """The verdict that an interval allows, and why, in one sentence."""
+    closed = [gate for gate in gates if not gate.passed]
+    if closed:
+        return "abstain", closed[0].reason
+    if interval.upper <= limit:
+        return "pass", f"the upper bound {interval.upper:.4g} is within the limit {limit:.4g}."
+    if interval.lower > limit:
+        return "fail", f"the lower bound {interval.lower:.4g} is above the limit {limit:.4g}."
+    return "abstain", (
+        f"the limit {limit:.4g} lies between the lower bound {interval.lower:.4g} and the upper bound "
+        f"{interval.upper:.4g}: the evidence is too thin for a verdict."
+    )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What may be said of one policy and its limits.
+
+    Attributes:
+        policy: what was judged, as a path or a name.
+        confidence: with at least this probability no verdict is wrong (for the tier "estimates": the aim,
+            whose measured rate is in docs/certify.md).
+        limits: one verdict per limit.
+        candidates: how many policies were judged together; the error is divided by it.
+        evidence_from: where the evidence is from, one sentence.
+        assumptions: what is taken for granted, one sentence each.
+        details: what pictures need besides, plain JSON.
+
+    """
+
+    policy: str
+    confidence: float
+    limits: tuple[LimitVerdict, ...]
+    candidates: int = 1
+    evidence_from: str = ""
+    assumptions: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Fail if any limit fails, pass if all pass, otherwise abstain."""
+        verdicts = {limit.verdict for limit in self.limits}
+        if "fail" in verdicts:
+            return "fail"
+        return "pass" if verdicts == {"pass"} else "abstain"
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail, 4 abstain."""
+        return EXIT_CODES[self.verdict]
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for somebody who has to decide."""
+        by = {v: [x for x in self.limits if x.verdict == v] for v in get_args(Verdict)}
+        # an estimate's confidence is an aim with a measured rate, not a guarantee: it must not read as one
+        measured = any(limit.tier == "estimates" for limit in self.limits)
+        sure = (
+            f"by an estimate made for {self.confidence:.0%}"
+            if measured
+            else f"with {self.confidence:.0%} confidence"
+        )
+        if by["fail"]:
+            worst = by["fail"][0]
+            return (
+                f"Do not deploy: {sure}, {worst.cost} exceeds {worst.limit:g} {worst.unit} "
+                f"(at least {worst.lower:.3g} expected)."
+            )
+        if by["abstain"]:
+            first = by["abstain"][0]
+            return f"No verdict on {first.cost} <= {first.limit:g} {first.unit}: {first.reason}"
+        kept = " and ".join(
+            f"{x.cost} stays within {x.limit:g} {x.unit} (at most {x.upper:.3g} expected)"
+            for x in self.limits
+        )
+        return f"Within limits: {sure}, {kept}."
+
+    def table(self) -> str:
+        """One line per limit, then its gates."""
+        header = ("cost", "limit", "estimate", "lower", "upper", "verdict", "by")
+        rows = [header] + [
+            (
+                x.cost, f"{x.limit:.4g} {x.unit}", f"{x.estimate:.4g}", f"{x.lower:.4g}", f"{x.upper:.4g}",
+                x.verdict, x.tier,
+            )
+            for x in self.limits
+        ]  # fmt: skip
+        widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        for limit in self.limits:
+            lines += [
+                f"{limit.cost}: {'met    ' if gate.passed else 'NOT MET'} {gate.name}: {gate.reason}"
+                for gate in limit.gates
+            ]
+            if limit.share_over is not None:
+                lines.append(
+                    f"{limit.cost}: at most {limit.share_over:.1%} of episodes cost more than {limit.limit:g}"
+                )
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON, with the verdict and the sentence in front."""
+        return {
+            "format": FORMAT,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            **_plain(asdict(self)),
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the certificate as JSON; atomic."""
+        from slater.policy import write_atomic
+
+        write_atomic(path, (json.dumps(self.as_dict(), indent=1) + "\n").encode())
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Certificate:
+        """What `as_dict` gave."""
+        if record.get("format") != FORMAT:
+            raise InputError(
+                f"this is no certificate of this version: its format is {record.get('format')!r}, "
+                f"not {FORMAT!r}."
+            )
+        limits = tuple(_limit_verdict(limit) for limit in record["limits"])
+        return cls(
+            record["policy"], record["confidence"], limits, record["candidates"], record["evidence_from"],
+            tuple(record["assumptions"]), dict(record["details"]),
+        )  # fmt: skip
+
+    @classmethod
+    def load(cls, path: str | Path) -> Certificate:
+        """Read what `save` wrote."""
+        try:
+            return cls.from_dict(json.loads(Path(path).read_text()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{path} is not readable as a certificate ({error}).") from error
+
+
+def _limit_verdict(record: Mapping[str, Any]) -> LimitVerdict:
+    numbers = {name: _number(record[name]) for name in ("limit", "estimate", "lower", "upper")}
+    return LimitVerdict(
+        cost=record["cost"],
+        unit=record["unit"],
+        verdict=record["verdict"],
+        tier=record["tier"],
+        reason=record["reason"],
+        gates=tuple(Gate(**gate) for gate in record["gates"]),
+        evidence=tuple(
+            Evidence(e["estimator"], _number(e["estimate"]), _number(e["lower"]), _number(e["upper"]))
+            for e in record["evidence"]
+        ),
+        share_over=record["share_over"],
+        **numbers,
+    )
+
+
+def _number(value: float | str | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows neither infinity nor what is not a number: the first as text, the second as null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value

@@ -1,0 +1,129 @@
+"""A bound is wrong as often as it says or more seldom, and as wide as the review of estimates measured."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from slater import InputError
+from slater.certify import bounds
+
+ERROR = 0.1
+
+
+def _draws(kind: str, rng: np.random.Generator, size: tuple[int, int]) -> tuple[np.ndarray, float]:
+    """Draws in [0, 1] of shape (repeats, n), and their mean."""
+    if kind == "beta":
+        return rng.beta(0.6, 9.4, size), 0.06
+    if kind == "rare":  # almost always nothing, sometimes everything: where the normal interval fails
+        return (rng.random(size) < 0.03).astype(float), 0.03
+    if kind == "coin":
+        return (rng.random(size) < 0.5).astype(float), 0.5
+    return np.full(size, 0.2), 0.2
+
+
+def _at_most(misses: int, repeats: int, nominal: float) -> bool:
+    """Whether the count is compatible with a rate of at most `nominal` (1 in 1000 false alarms)."""
+    return bool(stats.binom.sf(misses - 1, repeats, nominal) > 1e-3)
+
+
+@pytest.mark.parametrize("kind", ["beta", "rare", "coin", "constant"])
+@pytest.mark.parametrize("n", [10, 60])
+def test_fixed_size_bounds_are_wrong_at_most_as_often_as_they_say(kind: str, n: int) -> None:
+    draws, mean = _draws(kind, np.random.default_rng(n), (300, n))
+    uppers = [bounds.betting_upper(x, 0.0, 1.0, ERROR) for x in draws]
+    lowers = [bounds.betting_lower(x, 0.0, 1.0, ERROR) for x in draws]
+    assert _at_most(sum(u < mean - 1e-9 for u in uppers), 300, ERROR)
+    assert _at_most(sum(low > mean + 1e-9 for low in lowers), 300, ERROR)
+
+
+@pytest.mark.parametrize("kind", ["beta", "rare", "coin"])
+def test_looking_after_every_draw_does_not_break_the_bound(kind: str) -> None:
+    draws, mean = _draws(kind, np.random.default_rng(7), (400, 300))
+    # the wealth against the true mean reaches the target at some time: the bound was wrong at some look
+    ever = [bounds.betting_wealth(x, mean, 0.0, 1.0, ERROR).max() >= math.log(1 / ERROR) for x in draws]
+    assert _at_most(sum(ever), 400, ERROR)
+    # the same looks at a t interval are wrong far more often, so the test can fail
+    t = np.arange(1, 301)
+    means = draws.cumsum(axis=1) / t
+    spread = np.sqrt(np.maximum((draws**2).cumsum(axis=1) / t - means**2, 0.0) / t)
+    naive = (means + stats.norm.ppf(1 - ERROR) * spread < mean)[:, 10:].any(axis=1)
+    assert naive.sum() > sum(ever) + 40
+
+
+def test_wealth_and_bound_agree() -> None:
+    x = np.random.default_rng(0).beta(2, 8, 80)
+    upper = bounds.betting_upper(x, 0.0, 1.0, 0.05, stopping=True)
+    assert bounds.betting_wealth(x, upper + 1e-6, 0.0, 1.0, 0.05).max() >= math.log(20)
+    assert bounds.betting_wealth(x, upper - 1e-6, 0.0, 1.0, 0.05).max() < math.log(20)
+
+
+@pytest.mark.parametrize(("n", "said"), [(50, 26.5), (100, 19.7), (200, 15.8)])
+def test_widths_of_the_review(n: int, said: float) -> None:
+    # mean 12, standard deviation 6, range 200, 95%
+    rng, share, spread = np.random.default_rng(1), 12 / 200, 6 / 200
+    k = share * (1 - share) / spread**2 - 1
+    draws = 200 * rng.beta(share * k, (1 - share) * k, (40, n))
+    betting = np.mean([bounds.betting_upper(x, 0.0, 200.0, 0.05) for x in draws])
+    assert betting == pytest.approx(said, abs=0.6)
+    hoeffding = np.mean([bounds.hoeffding_upper(x, 0.0, 200.0, 0.05) for x in draws])
+    assert hoeffding == pytest.approx({50: 46.6, 100: 36.7, 200: 29.3}[n], abs=0.6)
+    bernstein = np.mean([bounds.empirical_bernstein_upper(x, 0.0, 200.0, 0.05) for x in draws])
+    assert betting < bernstein
+
+
+def test_lower_bound_without_a_largest_value() -> None:
+    # weights whose largest value nobody knows: log-normal of mean 1
+    rng = np.random.default_rng(3)
+    draws = rng.lognormal(-0.5, 1.0, (300, 200))
+    lowers = np.array([bounds.betting_lower(x, 0.0, math.inf, ERROR) for x in draws])
+    assert _at_most(int((lowers > 1.0).sum()), 300, ERROR)
+    assert lowers.mean() > 0.7  # and it says something
+    assert bounds.betting_lower(np.zeros(5), 0.0, math.inf, ERROR) == 0.0
+
+
+def test_clopper_pearson_is_exact() -> None:
+    assert bounds.share_upper(0, 59, 0.05) == pytest.approx(0.0495, abs=1e-4)  # 59 clean episodes: at most 5%
+    upper = bounds.share_upper(3, 40, 0.05)
+    assert stats.binom.cdf(3, 40, upper) == pytest.approx(0.05, abs=1e-9)
+    lower = bounds.share_lower(3, 40, 0.05)
+    assert stats.binom.sf(2, 40, lower) == pytest.approx(0.05, abs=1e-9)
+    assert bounds.share_upper(5, 5, 0.05) == 1.0
+    assert bounds.share_lower(0, 5, 0.05) == 0.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=30), st.floats(1, 100), st.floats(-50, 50))
+def test_bounds_follow_units_and_hold_the_order(values: list[float], scale: float, shift: float) -> None:
+    x = np.array(values)
+    upper = bounds.betting_upper(x, 0.0, 1.0, 0.05)
+    lower = bounds.betting_lower(x, 0.0, 1.0, 0.05)
+    assert lower <= upper + 1e-9
+    assert lower >= 0.0
+    assert upper <= 1.0
+    moved = bounds.betting_upper(shift + scale * x, shift, shift + scale, 0.05)
+    assert moved == pytest.approx(shift + scale * upper, abs=1e-4 * scale)
+    # a smaller error asks for a wider bound
+    assert bounds.betting_upper(x, 0.0, 1.0, 0.01) >= upper - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high", "error", "says"),
+    [
+        ([], 0, 1, 0.05, "at least 1"),
+        ([0.5, 2.0], 0, 1, 0.05, "draw of 2 lies outside"),
+        ([0.5, math.nan], 0, 1, 0.05, "nan"),
+        ([0.5], 1, 1, 0.05, "empty"),
+        ([0.5], 0, 1, 1.5, "between 0 and 1"),
+    ],
+)
+def test_bad_draws_get_one_sentence(
+    values: list[float], low: float, high: float, error: float, says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        bounds.betting_upper(values, low, high, error)
