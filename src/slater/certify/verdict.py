@@ -219,7 +219,7 @@ class Certificate:
 
     def save(self, path: str | Path) -> None:
         """Write the certificate as JSON; atomic."""
-        from slater.policy import write_atomic
+        from slater.disk import write_atomic
 
         write_atomic(path, (json.dumps(self.as_dict(), indent=1) + "\n").encode())
 
