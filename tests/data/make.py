@@ -1,5 +1,6 @@
 """Small real data for tests: a point that walks on a line, with a cost for going far."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -77,3 +78,15 @@ def same(left, right):
 
 
 needs_ball = pytest.mark.skipif(not BALL.is_file(), reason="the starter data is not on this machine")
+
+
+def remembering(discrete=False, seed=0, **options):
+    """The walk with the names of three sources and a propensity for every action."""
+    data = walk(discrete=discrete, seed=seed, **options)
+    rng = np.random.default_rng(seed)
+    names = np.array(["careful", "bold – süß", "7"])
+    return replace(
+        data,
+        source=names[rng.integers(3, size=len(data.episodes))],
+        propensity=rng.uniform(1e-3, 1, data.size) if discrete else np.exp(rng.normal(0, 40, data.size)),
+    )

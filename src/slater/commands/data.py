@@ -38,8 +38,8 @@ class Reading:
 
     columns: Repeated = ()
     """ROLE=NAME[,NAME...] for files with other names, e.g. observations=x,y costs=infos/cost; roles are
-    observations, actions, rewards, costs, terminals, timeouts, next_observations, episode; a name may be a
-    pattern such as obs_*."""
+    observations, actions, rewards, costs, terminals, timeouts, next_observations, episode, propensity and
+    source; a name may be a pattern such as obs_*, and - leaves a role out."""
     cost_names: tuple[str, ...] = ()
     """Names of the costs, in the order of their columns."""
     env_id: str | None = None

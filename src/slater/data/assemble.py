@@ -14,16 +14,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.data.checks import Inspector
-from slater.data.dataset import ROW_FIELDS, Dataset, Metadata
+from slater.data.dataset import OPTIONAL_FIELDS, ROW_FIELDS, Dataset, Metadata
+from slater.data.episodes import EpisodeCounter
+from slater.data.names import as_names
 from slater.data.problems import Findings, Report
 from slater.errors import InputError
 
 __all__ = ["Column", "Layout", "Rows", "assemble", "layout_of", "stream_rows"]
 
 #: Raw columns that a format may have; anything else in a file is ignored.
-RAW_FIELDS = (*ROW_FIELDS, "episode")
+RAW_FIELDS = (*ROW_FIELDS, "episode", *OPTIONAL_FIELDS)
+#: Raw columns that may hold text: labels and names.
+TEXT_FIELDS = ("episode", "source")
 _REQUIRED = ("observations", "actions", "rewards", "costs")
-_FLAT = ("rewards", "terminals", "timeouts", "next_known", "episode")
+_FLAT = ("rewards", "terminals", "timeouts", "next_known", "episode", *OPTIONAL_FIELDS)
 
 Rows = dict[str, NDArray[Any]]
 
@@ -71,7 +75,7 @@ def layout_of(
         if name not in columns:
             error(name, "missing; every dataset needs it")
     for name, column in columns.items():
-        if name != "episode" and column.dtype.kind not in "biuf":
+        if name not in TEXT_FIELDS and column.dtype.kind not in "biuf":
             error(name, f"holds {column.dtype}, not numbers")
         if name in _FLAT and column.tail not in ((), (1,)):
             error(name, f"has shape (N, {', '.join(map(str, column.tail))}); one number per row is needed")
@@ -214,6 +218,10 @@ def _rows_of(
         shifted[alone] = observations[alone]
         rows["next_observations"] = shifted
         rows["next_known"] = ~alone | terminals
+    if "propensity" in layout.present:
+        rows["propensity"] = np.ascontiguousarray(raw["propensity"], dtype=np.float64).reshape(size)
+    if "source" in layout.present:
+        rows["source"] = as_names(raw["source"])
     return rows, after
 
 
@@ -308,6 +316,9 @@ def assemble(
             raise InputError("Each cost of the mapping must have shape (N,), the same for all.")
         given["costs"] = np.stack(columns, axis=1)
     arrays = {key: _array(key, value) for key, value in given.items()}
+    per_episode = None
+    if "source" in arrays and len(arrays["source"]) != len(arrays["observations"]):
+        per_episode = as_names(arrays.pop("source"))
     findings = Findings()
     layout = layout_of(
         {key: Column(len(array), array.shape[1:], array.dtype) for key, array in arrays.items()},
@@ -325,7 +336,12 @@ def assemble(
     inspector.update(rows, None)
     inspector.finish()
     Report(name, tuple(findings.problems)).raise_errors()
-    return Dataset(**rows, cost_names=layout.cost_names, metadata=metadata)
+    if "source" in rows:
+        counter = EpisodeCounter(len(layout.cost_names))
+        counter.update(rows)
+        per_episode = counter.finish().source
+        del rows["source"]
+    return Dataset(**rows, cost_names=layout.cost_names, metadata=metadata, source=per_episode)
 
 
 def _array(key: str, value: Any) -> NDArray[Any]:

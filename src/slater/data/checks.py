@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.dataset import ROW_FIELDS, Dataset, Metadata
+from slater.data.dataset import Dataset, Metadata
 from slater.data.problems import Findings, Report
 
 __all__ = ["Inspector", "check"]
@@ -38,6 +38,7 @@ class Inspector:
         self._early_timeouts = 0
         self._has_cost = np.zeros(len(self._cost_names), dtype=np.bool_)
         self._reward_range = (np.inf, -np.inf)
+        self._running: str | None = None  # source of the episode that the last block left unfinished
 
     def update(self, rows: Mapping[str, NDArray[Any]], after: NDArray[np.float32] | None) -> None:
         """Check one block; `after` is the first observation behind it, None at the end of the data."""
@@ -69,7 +70,33 @@ class Inspector:
         if not self._derived:
             self._check_continuity(rows, after, offset)
         self._check_lengths(rows, offset)
+        if "propensity" in rows:
+            self._check_propensity(rows["propensity"], offset, discrete=rows["actions"].ndim == 1)
+        if "source" in rows:
+            self._check_source(rows, offset)
         self._size += len(rewards)
+
+    def _check_propensity(self, values: NDArray[np.float64], offset: int, *, discrete: bool) -> None:
+        note = self._findings.add
+        finite = np.isfinite(values)
+        note("error", "propensity", "is NaN or infinite", offset + np.flatnonzero(~finite))
+        message = "is not above 0; the action was taken, so it was possible"
+        note("error", "propensity", message, offset + np.flatnonzero(finite & (values <= 0)))
+        if discrete:
+            message = "is above 1, but the probability of a discrete action is at most 1"
+            note("error", "propensity", message, offset + np.flatnonzero(finite & (values > 1 + 1e-6)))
+
+    def _check_source(self, rows: Mapping[str, NDArray[Any]], offset: int) -> None:
+        names = rows["source"]
+        note = self._findings.add
+        note("error", "source", "has no name", offset + np.flatnonzero(names == ""))
+        ends = rows["terminals"] | rows["timeouts"]
+        changes = np.zeros(len(names), dtype=np.bool_)
+        changes[1:] = (names[1:] != names[:-1]) & ~ends[:-1]
+        changes[0] = self._running is not None and self._running != names[0]
+        message = "changes in the middle of an episode; one policy takes all actions of an episode"
+        note("error", "source", message, offset + np.flatnonzero(changes))
+        self._running = None if ends[-1] else str(names[-1])
 
     def _check_actions(self, actions: NDArray[Any], offset: int) -> None:
         stated = self._metadata
@@ -188,6 +215,6 @@ def check(dataset: Dataset, name: str = "The dataset") -> Report:
     inspector = Inspector(
         dataset.cost_names, dataset.metadata, findings, derived=not dataset.next_known.all()
     )
-    inspector.update({key: getattr(dataset, key) for key in ROW_FIELDS}, None)
+    inspector.update(dataset.rows(), None)
     inspector.finish()
     return Report(name, tuple(findings.problems))

@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.data.episodes import Episodes
+from slater.data.names import NameCodes
 from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.errors import InputError
 
-__all__ = ["ROW_FIELDS", "Batch", "Dataset", "Fingerprint", "Metadata"]
+__all__ = ["OPTIONAL_FIELDS", "ROW_FIELDS", "Batch", "Dataset", "Fingerprint", "Metadata"]
 
 #: Everything a row holds, in the order in which fields are hashed and stored.
 ROW_FIELDS = (
@@ -34,6 +35,8 @@ ROW_FIELDS = (
     "next_observations",
     "next_known",
 )
+#: What a log may remember besides: how likely each action was, and which policy took it.
+OPTIONAL_FIELDS = ("propensity", "source")
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,9 @@ class Dataset:
     next_observations (N, o) float32
     next_known (N,) bool: False where `next_observations` had to be made up (see `from_arrays`); such a
         row counts in episode sums but is no transition, and `transitions` leaves it out
+    propensity (N,) float64 or None: how likely the policy that was running made the action of the row, as
+        a density (continuous actions, in the units of the data) or a probability (discrete ones)
+    source (E,) text or None: the name of the policy that was running in each episode
     """
 
     observations: NDArray[np.float32]
@@ -148,6 +154,8 @@ class Dataset:
     next_known: NDArray[np.bool_]
     cost_names: tuple[str, ...] = ("cost",)
     metadata: Metadata = field(default_factory=Metadata)
+    propensity: NDArray[np.float64] | None = None
+    source: NDArray[np.str_] | None = None
 
     def __post_init__(self) -> None:
         size = len(self.observations)
@@ -162,6 +170,8 @@ class Dataset:
             "next_observations": (self.observations.shape, np.float32),
             "next_known": ((size,), np.bool_),
         }
+        if self.propensity is not None:
+            expected["propensity"] = ((size,), np.float64)
         wrong = []
         for name, (shape, dtype) in expected.items():
             array = getattr(self, name)
@@ -182,6 +192,13 @@ class Dataset:
             raise InputError("The dataset has no rows.")
         if not self.cost_names or len(set(self.cost_names)) != len(self.cost_names):
             raise InputError(f"Cost names must be given and distinct, not {self.cost_names!r}.")
+        if self.source is not None:
+            count = len(self.episodes)
+            if self.source.dtype.kind != "U" or self.source.shape != (count,):
+                raise InputError(
+                    f"The source must be {count} names, one per episode, "
+                    f"not {self.source.shape} of {self.source.dtype}."
+                )
 
     @classmethod
     def from_arrays(
@@ -196,6 +213,8 @@ class Dataset:
         next_observations: ArrayLike | None = None,
         episode: ArrayLike | None = None,
         next_known: ArrayLike | None = None,
+        propensity: ArrayLike | None = None,
+        source: ArrayLike | None = None,
         cost_names: Sequence[str] | None = None,
         metadata: Metadata | None = None,
     ) -> Dataset:
@@ -210,6 +229,10 @@ class Dataset:
             after a timeout (or at the end of incomplete data) the true value is unknown, so the row's own
             observation stands in and `next_known` is False: `transitions` leaves the row out, because
             bootstrapping there would be wrong, while episode sums keep its reward and costs.
+        propensity: (N,) densities (continuous actions) or probabilities (discrete ones) of the actions
+            under the policy that took them; above 0.
+        source: names of the policies that took the actions, (E,) per episode or (N,) per row and then
+            equal within an episode.
         """
         from slater.data.assemble import assemble
 
@@ -224,6 +247,8 @@ class Dataset:
                 "next_observations": next_observations,
                 "episode": episode,
                 "next_known": next_known,
+                "propensity": propensity,
+                "source": source,
             },
             cost_names=cost_names,
             metadata=metadata or Metadata(),
@@ -283,7 +308,22 @@ class Dataset:
     @cached_property
     def episodes(self) -> Episodes:
         """Starts, stops, undiscounted returns and costs of the episodes."""
-        return Episodes.of_rows(self.rewards, self.costs, self.terminals, self.timeouts)
+        found = Episodes.of_rows(self.rewards, self.costs, self.terminals, self.timeouts)
+        return found if self.source is None else replace(found, source=self.source)
+
+    def rows(self, start: int = 0, stop: int | None = None) -> dict[str, NDArray[Any]]:
+        """The rows start .. stop-1 as columns: `ROW_FIELDS`, and of `OPTIONAL_FIELDS` those that are there.
+
+        `source` is given per row, as in a table.
+        """
+        part = slice(start, stop)
+        columns = {name: getattr(self, name)[part] for name in ROW_FIELDS}
+        if self.propensity is not None:
+            columns["propensity"] = self.propensity[part]
+        if self.source is not None:
+            numbers = np.arange(self.size)[part]
+            columns["source"] = self.source[np.searchsorted(self.episodes.stops, numbers, side="right")]
+        return columns
 
     @property
     def horizon(self) -> int:
@@ -297,9 +337,12 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of all rows and cost names: equal exactly if the content is, in any format."""
+        """SHA-256 (hex) of all rows and cost names: equal exactly if the content is, in any format.
+
+        Propensities and sources are part of it where they are there.
+        """
         content = Fingerprint(self.cost_names)
-        content.update({name: getattr(self, name) for name in ROW_FIELDS})
+        content.update(self.rows())
         return content.hexdigest()
 
     @cached_property
@@ -334,7 +377,12 @@ class Dataset:
         if not self.episodes.complete[numbers[:-1]].all():
             raise InputError("An incomplete episode can only be the last one of a dataset.")
         rows = np.concatenate([np.arange(self.episodes.starts[e], self.episodes.stops[e]) for e in numbers])
-        return replace(self, **{name: getattr(self, name)[rows] for name in ROW_FIELDS})
+        chosen_rows: dict[str, Any] = {name: getattr(self, name)[rows] for name in ROW_FIELDS}
+        if self.propensity is not None:
+            chosen_rows["propensity"] = self.propensity[rows]
+        if self.source is not None:
+            chosen_rows["source"] = self.source[numbers]
+        return replace(self, **chosen_rows)
 
     def split(self, fraction: float = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
         """Two datasets of whole episodes, the second with about `fraction` of them, drawn from `seed`."""
@@ -346,6 +394,7 @@ class Fingerprint:
     """SHA-256 over rows that arrive in blocks (mappings from `ROW_FIELDS` to arrays of equal length).
 
     One running hash per field, so that the result does not depend on how the rows were cut in blocks.
+    `OPTIONAL_FIELDS` count where they are in the blocks; without them nothing of them enters the hash.
     """
 
     def __init__(self, cost_names: Sequence[str]) -> None:
@@ -353,11 +402,15 @@ class Fingerprint:
         self._hashes = {name: hashlib.sha256() for name in ROW_FIELDS}
         self._shapes: dict[str, str] = {}
         self._size = 0
+        self._sources = NameCodes()
 
     def update(self, block: Mapping[str, NDArray[Any]]) -> None:
         """Take the next rows."""
-        for name in ROW_FIELDS:
+        for name in (*ROW_FIELDS, *(name for name in OPTIONAL_FIELDS if name in block)):
             array = np.ascontiguousarray(block[name])
+            if name == "source":  # by codes: the text's width in memory says nothing
+                array = self._sources.encode(array)
+            self._hashes.setdefault(name, hashlib.sha256())
             little = array.astype(array.dtype.newbyteorder("<"), copy=False)
             self._hashes[name].update(little.reshape(-1).view(np.uint8).data)
             self._shapes[name] = f"{array.shape[1:]} {array.dtype.kind}{array.dtype.itemsize}"
@@ -365,10 +418,12 @@ class Fingerprint:
 
     def hexdigest(self) -> str:
         """The fingerprint of all rows so far."""
-        summary = {
+        summary: dict[str, Any] = {
             "cost_names": self._cost_names,
             "size": self._size,
             "shapes": self._shapes,
             "fields": {name: digest.hexdigest() for name, digest in self._hashes.items()},
         }
+        if self._sources.names:
+            summary["sources"] = self._sources.names
         return hashlib.sha256(json.dumps(summary, sort_keys=True).encode()).hexdigest()

@@ -7,8 +7,8 @@ so it is never counted as safe (published readers gave it return 0 and cost 0, h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class Episodes:
     costs: (E, I) float64; undiscounted sums of each cost.
     terminated: (E,) bool; ended by a terminal (rather than by a timeout, or not at all).
     complete: (E,) bool; False only for a last episode whose end is not in the data.
+    source: (E,) text, the name of the policy that took the actions of each episode; None if not recorded.
     """
 
     starts: NDArray[np.int64]
@@ -36,6 +37,7 @@ class Episodes:
     costs: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     complete: NDArray[np.bool_]
+    source: NDArray[np.str_] | None = None
 
     @classmethod
     def of_rows(
@@ -44,8 +46,12 @@ class Episodes:
         costs: NDArray[np.floating],
         terminals: NDArray[np.bool_],
         timeouts: NDArray[np.bool_],
+        source: NDArray[np.str_] | None = None,
     ) -> Episodes:
-        """The episodes of N rows: `rewards` (N,), `costs` (N, I), `terminals` and `timeouts` (N,)."""
+        """The episodes of N rows: `rewards` (N,), `costs` (N, I), `terminals`, `timeouts` and `source` (N,).
+
+        The source of an episode is that of its first row; `slater.data.checks` sees to the others.
+        """
         size = len(rewards)
         ends = np.asarray(terminals) | np.asarray(timeouts)
         stops = np.flatnonzero(ends) + 1
@@ -65,7 +71,23 @@ class Episodes:
             costs=np.asarray(sums, dtype=np.float64),
             terminated=np.asarray(terminals)[last],
             complete=ends[last],
+            source=None if source is None else np.asarray(source)[starts],
         )
+
+    def take(self, numbers: NDArray[np.integer]) -> Episodes:
+        """The lines of the table with these numbers, in their order."""
+        columns: dict[str, Any] = {column.name: getattr(self, column.name) for column in fields(self)}
+        chosen: dict[str, Any] = {name: None if a is None else a[numbers] for name, a in columns.items()}
+        return Episodes(**chosen)
+
+    @classmethod
+    def join(cls, parts: Sequence[Episodes]) -> Episodes:
+        """Tables one after the other; a source is known only if it is in all of them."""
+        joined: dict[str, Any] = {}
+        for column in fields(cls):
+            arrays = [getattr(part, column.name) for part in parts]
+            joined[column.name] = None if any(a is None for a in arrays) else np.concatenate(arrays)
+        return cls(**joined)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -130,58 +152,40 @@ class EpisodeCounter:
 
     def __init__(self, num_costs: int) -> None:
         self._size = 0
-        self._started = 0
-        self._return = 0.0
-        self._costs = np.zeros(num_costs)
+        self._num_costs = num_costs
+        self._open: Episodes | None = None  # the episode that the last block left unfinished
         self._parts: list[Episodes] = []
 
     def update(self, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Take the next rows (the columns rewards, costs, terminals, timeouts)."""
-        block = Episodes.of_rows(rows["rewards"], rows["costs"], rows["terminals"], rows["timeouts"])
-        returns, costs = block.returns.copy(), block.costs.copy()
-        starts = block.starts + self._size
-        starts[0] = self._started
-        returns[0] += self._return
-        costs[0] += self._costs
-        stops = block.stops + self._size
+        """Take the next rows (the columns rewards, costs, terminals, timeouts, and source where known)."""
+        block = Episodes.of_rows(
+            rows["rewards"], rows["costs"], rows["terminals"], rows["timeouts"], rows.get("source")
+        )
+        block = replace(block, starts=block.starts + self._size, stops=block.stops + self._size)
         self._size += len(rows["rewards"])
+        if self._open is not None:
+            block = _continued(self._open, block)
         done = len(block) if block.complete[-1] else len(block) - 1
         if done:
-            self._parts.append(
-                Episodes(
-                    starts=starts[:done],
-                    stops=stops[:done],
-                    returns=returns[:done],
-                    costs=costs[:done],
-                    terminated=block.terminated[:done],
-                    complete=block.complete[:done],
-                )
-            )
-        if done == len(block):
-            self._started, self._return, self._costs = self._size, 0.0, np.zeros_like(self._costs)
-        else:
-            self._started, self._return, self._costs = int(starts[-1]), float(returns[-1]), costs[-1]
+            self._parts.append(block.take(np.arange(done)))
+        self._open = None if done == len(block) else block.take(np.array([done]))
 
     def finish(self) -> Episodes:
         """The table, with the incomplete last episode, if there is one, marked as such."""
-        parts = list(self._parts)
-        if self._started < self._size:
-            parts.append(
-                Episodes(
-                    starts=np.array([self._started]),
-                    stops=np.array([self._size]),
-                    returns=np.array([self._return]),
-                    costs=self._costs[None],
-                    terminated=np.array([False]),
-                    complete=np.array([False]),
-                )
-            )
-        names = ("starts", "stops", "returns", "costs", "terminated", "complete")
+        parts = self._parts + ([] if self._open is None else [self._open])
         if not parts:
-            return Episodes.of_rows(
-                np.zeros(0),
-                np.zeros((0, len(self._costs))),
-                np.zeros(0, dtype=np.bool_),
-                np.zeros(0, dtype=np.bool_),
-            )
-        return Episodes(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+            none = np.zeros(0, dtype=np.bool_)
+            return Episodes.of_rows(np.zeros(0), np.zeros((0, self._num_costs)), none, none)
+        return Episodes.join(parts)
+
+
+def _continued(before: Episodes, block: Episodes) -> Episodes:
+    """The table of a block whose first rows belong to the one episode of `before`."""
+    starts, returns, costs = block.starts.copy(), block.returns.copy(), block.costs.copy()
+    starts[0] = before.starts[0]
+    returns[0] += before.returns[0]
+    costs[0] += before.costs[0]
+    source = block.source
+    if source is not None and before.source is not None:
+        source = np.concatenate([before.source, source[1:]])
+    return replace(block, starts=starts, returns=returns, costs=costs, source=source)

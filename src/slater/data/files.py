@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from slater.data.assemble import Layout, Rows, layout_of, stream_rows
 from slater.data.checks import Inspector
-from slater.data.dataset import ROW_FIELDS, Dataset, Fingerprint, Metadata
+from slater.data.dataset import Dataset, Fingerprint, Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source
 from slater.data.formats.dsrl import DsrlSink, DsrlSource
@@ -182,12 +183,20 @@ def load(path: str | Path, options: ReadOptions | None = None) -> Dataset:
     opened = open_file(path, options)
     with opened.source:
         try:
-            parts = list(opened.rows())
+            parts, names = [], EpisodeCounter(0 if opened.layout is None else len(opened.layout.cost_names))
+            for rows in opened.rows():
+                if "source" in rows:
+                    names.update(rows)
+                    del rows["source"]
+                parts.append(rows)
             layout = opened.require_layout()
-            joined = {name: np.concatenate([part.pop(name) for part in parts]) for name in ROW_FIELDS}
+            joined: dict[str, Any] = {
+                name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])
+            }
         except MemoryError:
             raise InputError(_too_large(path)) from None
-    return Dataset(**joined, cost_names=layout.cost_names, metadata=opened.metadata)
+    source = names.finish().source
+    return Dataset(**joined, cost_names=layout.cost_names, metadata=opened.metadata, source=source)
 
 
 def _too_large(path: str | Path, needed: float | None = None, advice: str = "") -> str:
@@ -297,7 +306,7 @@ def save(dataset: Dataset, path: str | Path, *, overwrite: bool = False) -> None
     sink = sink_for(path, Notes(dataset.metadata, dataset.cost_names, dataset.discrete))
     try:
         for start in range(0, dataset.size, BLOCK_ROWS):
-            sink.write({name: getattr(dataset, name)[start : start + BLOCK_ROWS] for name in ROW_FIELDS})
+            sink.write(dataset.rows(start, start + BLOCK_ROWS))
     except BaseException:
         sink.abandon()
         raise

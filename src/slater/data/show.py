@@ -31,6 +31,7 @@ def summary_text(summary: Summary) -> str:
         f"  costs         {', '.join(summary.cost_names)}",
         f"  horizon       {summary.horizon} steps ({stated})",
         f"  ends          {_ends(summary, record)}",
+        *(["  propensities  recorded for every action"] if summary.propensities else []),
         f"  fingerprint   {summary.fingerprint}",
         "",
         "per episode, undiscounted",
@@ -38,6 +39,7 @@ def summary_text(summary: Summary) -> str:
         f"  return  {spread_of(record['episode_return'])}",
     ]
     lines += [f"  {name}  {spread_of(record['episode_cost'][name])}" for name in summary.cost_names]
+    lines += _source_lines(summary)
     lines += [
         "",
         "episodes within limits (per episode" + (", on every cost)" if len(summary.cost_names) > 1 else ")"),
@@ -56,6 +58,25 @@ def summary_text(summary: Summary) -> str:
         lines += text_plot(summary, index)
     lines += ["", "actions", *_action_lines(summary)]
     return "\n".join(lines)
+
+
+def _source_lines(summary: Summary) -> list[str]:
+    sources = summary.sources
+    if sources is None:
+        return []
+    width = max((len(source.name) for source in sources), default=0)
+    lines = ["", "sources: episodes, mean return, mean cost"]
+    for source in sources[:40]:
+        costs = ", ".join(
+            f"{name} {cost:.4g}" for name, cost in zip(summary.cost_names, source.mean_costs, strict=True)
+        )
+        lines.append(
+            f"  {source.name:<{width}}  {source.episodes:>6,}  "
+            f"{source.mean_return:.4g} ± {source.return_error:.2g}  {costs}"
+        )
+    if len(sources) > 40:
+        lines.append(f"  and {len(sources) - 40:,} more")
+    return lines
 
 
 def _bounds(bounds: tuple[float, ...]) -> str:

@@ -19,18 +19,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.data.assemble import Rows
-from slater.data.dataset import ROW_FIELDS, Batch, Dataset, Metadata
+from slater.data.dataset import Batch, Dataset, Metadata
 from slater.data.episodes import Episodes
 from slater.data.formats.base import BLOCK_ROWS
-from slater.data.formats.store import EPISODE_FIELDS, HEADER_BYTES, StoreNotes, is_store
+from slater.data.formats.store import HEADER_BYTES, StoreNotes, columns_of, is_store
 from slater.data.statistics import Statistics
 from slater.errors import InputError
 
 __all__ = ["StoredDataset"]
-
-
-def _columns(records: NDArray[Any], names: Any) -> dict[str, NDArray[Any]]:
-    return {name: np.ascontiguousarray(records[name]) for name in names}
 
 
 class StoredDataset:
@@ -127,7 +123,17 @@ class StoredDataset:
     @cached_property
     def episodes(self) -> Episodes:
         """The chosen episodes; `starts` and `stops` are rows of the file."""
-        return Episodes(*(getattr(self._all_episodes, name)[self._chosen] for name in EPISODE_FIELDS))
+        return self._all_episodes.take(self._chosen)
+
+    @property
+    def source(self) -> NDArray[np.str_] | None:
+        """The name of the policy that was running in each chosen episode, shape (E,), or None."""
+        return self.episodes.source
+
+    @property
+    def has_propensity(self) -> bool:
+        """Whether the rows hold the propensity of their action; `blocks` then gives it."""
+        return "propensity" in (self._notes.dtype.names or ())
 
     @property
     def horizon(self) -> int:
@@ -211,7 +217,7 @@ class StoredDataset:
 
     def _batch(self, rows: NDArray[np.int64]) -> Batch:
         records = self._records(rows)
-        return Batch(**_columns(records, Batch._fields))
+        return Batch(**columns_of(records, Batch._fields))
 
     def _records(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         if self._descriptor is None:
@@ -227,10 +233,13 @@ class StoredDataset:
         return records
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Rows]:
-        """All rows of the chosen episodes in order, about `rows` at a time, as columns (`ROW_FIELDS`)."""
+        """All rows of the chosen episodes in order, about `rows` at a time, as columns, as `Dataset.rows`."""
         for start in range(0, self.size, rows):
-            index = self.rows_of(np.arange(start, min(start + rows, self.size)))
-            yield _columns(self._runs(index), ROW_FIELDS)
+            positions = np.arange(start, min(start + rows, self.size))
+            columns = columns_of(self._runs(self.rows_of(positions)), self._notes.dtype.names or ())
+            if self.source is not None:
+                columns["source"] = self.source[np.searchsorted(self._ends, positions, side="right")]
+            yield columns
 
     def _runs(self, index: NDArray[np.int64]) -> NDArray[Any]:
         """Records of increasing rows, read in runs of consecutive ones."""
@@ -246,9 +255,9 @@ class StoredDataset:
         """The chosen episodes in memory."""
         parts = list(self.blocks())
         joined: Mapping[str, Any] = {
-            name: np.concatenate([part[name] for part in parts]) for name in ROW_FIELDS
+            name: np.concatenate([part[name] for part in parts]) for name in parts[0] if name != "source"
         }
-        return Dataset(**joined, cost_names=self.cost_names, metadata=self.metadata)
+        return Dataset(**joined, cost_names=self.cost_names, metadata=self.metadata, source=self.source)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_descriptor": None}

@@ -14,7 +14,7 @@ from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.files import Opened
 from slater.limits import Limit, Units, resolve_limits
 
-__all__ = ["ActionCoverage", "LimitShare", "Summary", "frontier", "summarise"]
+__all__ = ["ActionCoverage", "LimitShare", "SourceMeans", "Summary", "frontier", "summarise"]
 
 #: Actions kept for histograms; a longer file is thinned evenly.
 _SAMPLE = 200_000
@@ -48,6 +48,20 @@ class LimitShare:
             "best_return": self.best_return,
             "best_costs": None if self.best_costs is None else list(self.best_costs),
         }
+
+
+@dataclass(frozen=True)
+class SourceMeans:
+    """One policy of those that made the data: its complete episodes, and their mean return and costs.
+
+    return_error: standard error of the mean return over its episodes; 0 for a single one.
+    """
+
+    name: str
+    episodes: int
+    mean_return: float
+    return_error: float
+    mean_costs: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,30 @@ class Summary:
     timeouts_at: tuple[int, ...]
     shares: tuple[LimitShare, ...]
     actions: ActionCoverage
+    propensities: bool = False
+
+    @property
+    def sources(self) -> tuple[SourceMeans, ...] | None:
+        """The policies that made the data, by name; None where the data does not say."""
+        if self.episodes.source is None:
+            return None
+        found = []
+        for name in np.unique(self.episodes.source):
+            own = self.episodes.complete & (self.episodes.source == name)
+            count = int(own.sum())
+            if not count:
+                continue
+            returns = self.episodes.returns[own]
+            found.append(
+                SourceMeans(
+                    name=str(name),
+                    episodes=count,
+                    mean_return=float(returns.mean()),
+                    return_error=float(returns.std(ddof=1) / np.sqrt(count)) if count > 1 else 0.0,
+                    mean_costs=tuple(map(float, self.episodes.costs[own].mean(axis=0))),
+                )
+            )
+        return tuple(found)
 
     @property
     def complete(self) -> NDArray[np.int64]:
@@ -137,6 +175,19 @@ class Summary:
             "episode_cost": {
                 name: _spread(episodes.costs[whole, index]) for index, name in enumerate(self.cost_names)
             },
+            "propensities": self.propensities,
+            "sources": None
+            if self.sources is None
+            else [
+                {
+                    "source": source.name,
+                    "episodes": source.episodes,
+                    "mean_return": source.mean_return,
+                    "return_error": source.return_error,
+                    "mean_costs": dict(zip(self.cost_names, source.mean_costs, strict=True)),
+                }
+                for source in self.sources
+            ],
             "limits": [share.to_json() for share in self.shares],
             "frontier": {name: self.frontier(index).tolist() for index, name in enumerate(self.cost_names)},
             "actions": self.actions.to_json(),
@@ -202,6 +253,7 @@ def summarise(
         timeouts_at=tuple(int(n) for n in np.unique(episodes.lengths[cut])[:10]),
         shares=tuple(_shares(episodes, limits, layout.cost_names, Units(gamma, horizon))),
         actions=coverage,
+        propensities="propensity" in layout.present,
     )
 
 

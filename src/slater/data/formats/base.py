@@ -41,8 +41,9 @@ class ReadOptions:
     """What a reader is told, over and above what the file says; None leaves it to the file.
 
     columns: role -> names in the file, e.g. {"observations": ("x", "y"), "costs": ("infos/cost",)}. The
-        roles are observations, actions, rewards, costs, terminals, timeouts, next_observations, episode.
-        Several names are put side by side; a name may end in *: all that begin so, numbers in order.
+        roles are observations, actions, rewards, costs, terminals, timeouts, next_observations, episode,
+        propensity, source. Several names are put side by side; a name may end in *: all that begin so,
+        numbers in order. No name at all, (), leaves out what the file has under the role's own name.
     cost_names: names of the costs, in order.
     discrete: whether actions are indices; by default they are if there is one integer per row.
     clip_actions: clip continuous actions to the bounds instead of reporting those outside.
@@ -89,7 +90,7 @@ class ReadOptions:
 
 
 def parse_columns(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """A column map from texts like "observations=x,y,v*" and "costs=infos/cost"."""
+    """A column map from texts like "observations=x,y,v*" and "costs=infos/cost"; "source=-" leaves it out."""
     columns: dict[str, tuple[str, ...]] = {}
     for text in texts:
         role, equals, names = text.partition("=")
@@ -100,7 +101,7 @@ def parse_columns(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
             raise InputError(
                 f"The role {role.strip()!r} is mapped twice; list all its columns after one '='."
             )
-        columns[role.strip()] = listed
+        columns[role.strip()] = () if listed == ("-",) else listed
     return columns
 
 
@@ -224,6 +225,15 @@ def stack_columns(
     return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
+def mapped_roles(
+    found: Mapping[str, Sequence[str]], options: ReadOptions
+) -> tuple[dict[str, Sequence[str]], set[str]]:
+    """What each role is read from, the options over what was found, and the roles that are left out."""
+    roles = {**found, **options.columns}
+    left_out = {role for role, names in roles.items() if not names}
+    return {role: names for role, names in roles.items() if names}, left_out
+
+
 def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> list[str]:
     """Column names with patterns such as `obs_*` replaced by what matches; numbered names by number."""
     expanded: list[str] = []
@@ -258,6 +268,8 @@ def refuse_near_names(path: Path | str, roles: Iterable[str], available: Iterabl
     roles = set(roles)
     unused = [name for name in available if name not in roles]
     for role in RAW_FIELDS:
+        if role == "source":  # too common a word: `resource` is no slip for it
+            continue
         near = get_close_matches(role, unused, n=1, cutoff=0.8) if role not in roles else []
         if near:
             raise InputError(

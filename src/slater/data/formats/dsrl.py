@@ -3,7 +3,8 @@
 observations (N, o), next_observations (N, o), actions (N, a), rewards, costs, terminals, timeouts (N,).
 Files written here load in the `dsrl` package, and its files here. What DSRL has no place for goes where
 it does not disturb: a root attribute `slater` (JSON: metadata, cost names, fingerprint), and, only where
-needed, the datasets `cost_vector` (N, I) for several costs (`costs` is then their sum) and `next_known`.
+needed, the datasets `cost_vector` (N, I) for several costs (`costs` is then their sum), `next_known`,
+`propensity` (N,), and `source` (N,) with numbers whose names are in `source_names`.
 
 HDF5 is forgiving: a lost chunk reads as zeros and a flipped bit in plain floats as another number. So a
 reader here insists on what `hdf5_guard` can check and that all floats have one byte order; a writer here
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,12 @@ from slater.data.formats.base import (
     damaged,
     expand_names,
     listing,
+    mapped_roles,
     refuse_near_names,
 )
 from slater.data.formats.hdf5_file import CarefulFile
 from slater.data.formats.hdf5_guard import lost_chunks, odd_number_type, zeroed_chunk
+from slater.data.names import NameCodes, named_codes
 from slater.data.problems import Findings
 from slater.data.tasks import task_of_file
 from slater.errors import InputError
@@ -101,12 +104,13 @@ class DsrlSource(Source):
 
         self._refuse_other_kinds()
         self._file.visititems(visit)
-        roles: dict[str, Sequence[str]] = {role: (role,) for role in RAW_FIELDS if role in datasets}
+        found = {role: (role,) for role in RAW_FIELDS if role in datasets}
         if "cost_vector" in datasets:
-            roles["costs"] = ("cost_vector",)
-        roles.update(options.columns)
+            found["costs"] = ("cost_vector",)
+        roles, left_out = mapped_roles(found, options)
         taken = {name for wanted in roles.values() for name in wanted}
-        refuse_near_names(self._path, roles, (str(name) for name in self._file if name not in taken))
+        others = (str(name) for name in self._file if name not in taken)
+        refuse_near_names(self._path, {*roles, *left_out}, others)
         if not roles:
             raise InputError(
                 f"{self._path} is an HDF5 file but holds none of {', '.join(DSRL_FIELDS)} at its root "
@@ -125,6 +129,11 @@ class DsrlSource(Source):
             if odd_number_type(part):
                 raise InputError(
                     f"{self._path}: {part.name} has a number type that no machine uses: damaged."
+                )
+            if part.dtype.kind == "O":
+                raise InputError(
+                    f"{self._path}: {part.name} holds text of variable length, which HDF5 keeps without "
+                    "checksums; store text of fixed length (dtype 'S32') or whole numbers instead."
                 )
         if len(parts) == 1:
             return Column(parts[0].shape[0], parts[0].shape[1:], parts[0].dtype)
@@ -174,8 +183,9 @@ class DsrlSource(Source):
         height = max(heights, default=1)
         if height <= rows:
             rows = rows // height * height
+        names = self._source_names()
         for start in range(0, size, rows):
-            block = {}
+            block: dict[str, NDArray[Any]] = {}
             for role, parts in self._parts.items():
                 try:
                     arrays = [part[start : min(start + rows, size)] for part in parts]
@@ -191,7 +201,23 @@ class DsrlSource(Source):
                     block[role] = arrays[0]
                 else:
                     block[role] = np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
+            if names is not None:
+                block["source"] = named_codes(block["source"], names)
             yield block
+
+    def _source_names(self) -> NDArray[Any] | None:
+        """The names of the numbers in `source`, where the file has them."""
+        own = [part.name for part in self._parts.get("source", [])] == ["/source"]
+        if not own or "source_names" not in self._file:
+            return None
+        try:
+            dataset = self._file["source_names"]
+            if dataset.dtype.kind != "S" or dataset.ndim != 1 or lost_chunks(dataset):
+                raise InputError(f"{self._path}: source_names must be text of fixed length, one per source.")
+            names: NDArray[Any] = dataset[:]
+        except _H5_ERRORS as error:
+            damaged(f"{self._path}, dataset source_names", error, "HDF5 file")
+        return names
 
     def close(self) -> None:
         """Close the HDF5 file."""
@@ -206,6 +232,7 @@ class DsrlSink(Sink):
         self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         self._notes = notes
         self._size = 0
+        self._sources = NameCodes()
         try:
             self._bytes = CarefulFile(self._partial)
         except OSError as error:
@@ -221,6 +248,10 @@ class DsrlSink(Sink):
         if several:
             out["cost_vector"] = costs
         self._append(out, "next_known", rows["next_known"])
+        if "propensity" in rows:
+            out["propensity"] = rows["propensity"]
+        if "source" in rows:
+            out["source"] = self._sources.encode(rows["source"])
         for name, array in out.items():
             self._extend(name, array)
         self._size += len(rows["rewards"])
@@ -261,6 +292,9 @@ class DsrlSink(Sink):
 
     def finish(self, fingerprint: str) -> None:
         """Write the attribute and put the file in its place."""
+        if self._sources.names:
+            names = [name.encode() for name in self._sources.names]
+            self._extend("source_names", np.array(names, dtype=f"S{max(map(len, names))}"))
         self._file.attrs["slater"] = np.bytes_(self._notes.to_text(fingerprint))
         self._file.close()
         self._raise_error()

@@ -4,7 +4,8 @@
 episode of T steps holds T + 1 observations there, so every next observation is known. Costs are taken
 from `infos` ("cost", or a mapping "costs" of named costs), or from the fields named in the column map,
 e.g. costs=infos/speed,infos/heat. Where infos also has the entry of the reset (T + 1 of them), that is
-left out. Observations that are mappings are flattened, entries in the order of their names.
+left out. `infos/propensity` and `infos/source` (text of fixed length, or numbers) are read and written
+where they are known. Observations that are mappings are flattened, entries in the order of their names.
 """
 
 from __future__ import annotations
@@ -20,8 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import Column, Rows
-from slater.data.dataset import Metadata
-from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source, damaged, listing
+from slater.data.dataset import OPTIONAL_FIELDS, Metadata
+from slater.data.formats.base import (
+    BLOCK_ROWS,
+    Notes,
+    ReadOptions,
+    Sink,
+    Source,
+    damaged,
+    listing,
+    mapped_roles,
+)
 from slater.errors import InputError
 
 __all__ = ["MinariSink", "MinariSource", "is_minari"]
@@ -167,9 +177,17 @@ class MinariSource(Source):
         }
         # an episode ends where Minari says, even if neither flag is set on its last step
         block["episode"] = np.full(steps, number)
-        for role, names in self._options.columns.items():
+        infos = episode.get("infos") or {}
+        found = {role: (f"infos/{role}",) for role in OPTIONAL_FIELDS if role in infos}
+        roles, left_out = mapped_roles(found, self._options)
+        for role in left_out:
+            block.pop(role, None)
+        for role, names in roles.items():
             if role != "costs":
-                parts = [_field(self.name, episode, name, number).reshape(steps, -1) for name in names]
+                fields = [_field(self.name, episode, name, number) for name in names]
+                if any(len(values) not in (steps, steps + 1) for values in fields):
+                    raise InputError(f"{self.name}, episode {number}: {role} has not {steps} entries.")
+                parts = [values[len(values) - steps :].reshape(steps, -1) for values in fields]
                 block[role] = np.concatenate(parts, axis=1)
         return block
 
@@ -324,12 +342,17 @@ class MinariSink(Sink):
         stops = np.flatnonzero(ends) + 1
         starts = np.concatenate([[0], stops[:-1]])
         single = self._notes.cost_names == ("cost",)
+        remembered = {name: rows[name] for name in OPTIONAL_FIELDS if name in rows}
+        if "source" in remembered:
+            remembered["source"] = np.char.encode(remembered["source"], "utf-8")
         buffers = []
         for number, (start, stop) in enumerate(zip(starts, stops, strict=True)):
             part = slice(int(start), int(stop))
             costs = rows["costs"][part]
             named = {name: costs[:, index] for index, name in enumerate(self._notes.cost_names)}
             last = rows["next_observations"][stop - 1][None]
+            infos = {"cost": costs[:, 0]} if single else {"cost": costs.sum(axis=1), "costs": named}
+            infos |= {name: remembered[name][part] for name in remembered}
             buffers.append(
                 EpisodeBuffer(
                     id=number,
@@ -338,7 +361,7 @@ class MinariSink(Sink):
                     rewards=rows["rewards"][part],
                     terminations=rows["terminals"][part],
                     truncations=rows["timeouts"][part],
-                    infos={"cost": costs[:, 0]} if single else {"cost": costs.sum(axis=1), "costs": named},
+                    infos=infos,
                 )
             )
         return buffers

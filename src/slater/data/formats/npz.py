@@ -1,13 +1,14 @@
 """NumPy archives: one array per column, under the names of the roles; read and written in memory.
 
-A text entry `slater` holds JSON (metadata, cost names, fingerprint). Zip checksums guard the contents,
-and nothing is unpickled.
+Sources are numbers (`source`) with their names in `source_names`; text per row is read as well. A text
+entry `slater` holds JSON (metadata, cost names, fingerprint). Zip checksums guard the contents, and
+nothing is unpickled.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import RAW_FIELDS, Column, Rows
-from slater.data.dataset import ROW_FIELDS
 from slater.data.formats.base import (
     BLOCK_ROWS,
     Notes,
@@ -24,9 +24,11 @@ from slater.data.formats.base import (
     Source,
     damaged,
     listing,
+    mapped_roles,
     refuse_near_names,
     stack_columns,
 )
+from slater.data.names import NameCodes, named_codes
 from slater.errors import InputError
 
 __all__ = ["NpzSink", "NpzSource"]
@@ -46,13 +48,16 @@ class NpzSource(Source):
                         f"{path} holds one array; save the columns with np.savez(path, observations=...)."
                     )
                 names = list(archive.files)
-                roles: dict[str, Sequence[str]] = {role: (role,) for role in RAW_FIELDS if role in names}
-                roles.update(options.columns)
-                refuse_near_names(path, roles, set(names) - {n for wanted in roles.values() for n in wanted})
+                found = {role: (role,) for role in RAW_FIELDS if role in names}
+                roles, left_out = mapped_roles(found, options)
+                taken = {name for wanted in roles.values() for name in wanted}
+                refuse_near_names(path, {*roles, *left_out}, set(names) - taken)
                 self._arrays = {
                     role: stack_columns(role, wanted, names, archive.__getitem__)
                     for role, wanted in roles.items()
                 }
+                if roles.get("source") == ("source",) and "source_names" in names:
+                    self._arrays["source"] = named_codes(self._arrays["source"], archive["source_names"])
                 text = str(archive["slater"][()]) if "slater" in names else None
         except InputError:
             raise
@@ -91,7 +96,12 @@ class NpzSink(Sink):
 
     def finish(self, fingerprint: str) -> None:
         """Write the archive under a temporary name, then rename it."""
-        arrays = {name: np.concatenate([block[name] for block in self._blocks]) for name in ROW_FIELDS}
+        names = [name for name in self._blocks[0] if name != "source"]
+        arrays = {name: np.concatenate([block[name] for block in self._blocks]) for name in names}
+        if "source" in self._blocks[0]:
+            codes = NameCodes()
+            arrays["source"] = np.concatenate([codes.encode(block["source"]) for block in self._blocks])
+            arrays["source_names"] = np.array(codes.names)
         if arrays["next_known"].all():
             del arrays["next_known"]
         notes = self._notes.to_text(fingerprint)

@@ -3,10 +3,11 @@
 `slater data convert big.hdf5 big.store` makes a folder with
 
     rows.npy        one packed record per step (a NumPy structured array; np.load reads it)
-    episodes.npz    the table of episodes, and the rows whose next observation is unknown
+    episodes.npz    the table of episodes (with their sources), and the rows whose next observation is unknown
     notes.json      metadata, cost names, sizes, fingerprint
 
-Records are packed so that a random transition is one read from disk.
+Records are packed so that a random transition is one read from disk. With propensities in them the format is
+2, without them 1, as it was before there were any.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import Column, Rows
-from slater.data.dataset import ROW_FIELDS, Metadata
+from slater.data.dataset import Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source, damaged
 from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.errors import InputError
 
-__all__ = ["EPISODE_FIELDS", "HEADER_BYTES", "StoreNotes", "StoreSink", "StoreSource", "is_store"]
+__all__ = ["HEADER_BYTES", "StoreNotes", "StoreSink", "StoreSource", "columns_of", "is_store"]
 
-_FORMAT = 1
+_FORMATS = (1, 2)
 HEADER_BYTES = 4096
-EPISODE_FIELDS = ("starts", "stops", "returns", "costs", "terminated", "complete")
+_EPISODE_FIELDS = ("starts", "stops", "returns", "costs", "terminated", "complete")
 
 
 def is_store(path: Path) -> bool:
@@ -42,7 +43,10 @@ def is_store(path: Path) -> bool:
     return path.is_dir() and (path / "notes.json").is_file()
 
 
-def _record_type(observation_dim: int, action_dim: int, num_costs: int, *, discrete: bool) -> np.dtype[Any]:
+def _record_type(
+    observation_dim: int, action_dim: int, num_costs: int, *, discrete: bool, propensity: bool
+) -> np.dtype[Any]:
+    optional = [("propensity", "<f8")] if propensity else []
     return np.dtype(
         [
             ("observations", "<f4", (observation_dim,)),
@@ -53,6 +57,7 @@ def _record_type(observation_dim: int, action_dim: int, num_costs: int, *, discr
             ("timeouts", "?"),
             ("next_observations", "<f4", (observation_dim,)),
             ("next_known", "?"),
+            *optional,
         ]
     )
 
@@ -96,9 +101,10 @@ class StoreSink(Sink):
                 width,
                 len(self._notes.cost_names),
                 discrete=self._notes.discrete,
+                propensity="propensity" in rows,
             )
         records = np.empty(len(rows["rewards"]), dtype=self._dtype)
-        for name in ROW_FIELDS:
+        for name in self._dtype.names or ():
             records[name] = rows[name]
         self._counter.update(rows)
         self._unknown.append(self._size + np.flatnonzero(~rows["next_known"]))
@@ -120,13 +126,12 @@ class StoreSink(Sink):
             self._file.seek(0)
             self._file.write(_header(self._dtype, self._size))
             self._file.close()
-            np.savez(
-                self._partial / "episodes.npz",
-                unknown=np.concatenate(self._unknown),
-                **{name: getattr(episodes, name) for name in EPISODE_FIELDS},
-            )
+            table: dict[str, Any] = {name: getattr(episodes, name) for name in _EPISODE_FIELDS}
+            if episodes.source is not None:
+                table["source"] = episodes.source
+            np.savez(self._partial / "episodes.npz", unknown=np.concatenate(self._unknown), **table)
             notes = {
-                "format": _FORMAT,
+                "format": _FORMATS["propensity" in (self._dtype.names or ())],
                 "size": self._size,
                 "observation_dim": int(self._dtype["observations"].shape[0]),
                 "action_dim": 1 if self._notes.discrete else int(self._dtype["actions"].shape[0]),
@@ -172,14 +177,15 @@ class StoreNotes:
         """The notes, the table of episodes and the rows whose next observation is unknown, all checked."""
         try:
             record = json.loads((path / "notes.json").read_text())
-            if record["format"] != _FORMAT:
+            if record["format"] not in _FORMATS:
                 raise InputError(
-                    f"{path} has the store format {record['format']}, this version reads {_FORMAT}."
+                    f"{path} has the store format {record['format']}, this version reads "
+                    f"{' and '.join(map(str, _FORMATS))}."
                 )
             discrete = bool(record["discrete"])
             names = tuple(str(name) for name in record["cost_names"])
             sizes = (int(record["observation_dim"]), int(record["action_dim"]), len(names))
-            dtype = _record_type(*sizes, discrete=discrete)
+            dtype = _record_type(*sizes, discrete=discrete, propensity=record["format"] == 2)
             notes = cls(
                 size=int(record["size"]),
                 dtype=dtype,
@@ -207,8 +213,10 @@ class StoreNotes:
                 f"{path}/episodes.npz is damaged (its checksum differs); convert the data again."
             )
         with np.load(path / "episodes.npz", allow_pickle=False) as archive:
-            episodes = Episodes(*(archive[name] for name in EPISODE_FIELDS))
-            return notes, episodes, archive["unknown"]
+            table: dict[str, Any] = {name: archive[name] for name in _EPISODE_FIELDS}
+            if "source" in archive.files:
+                table["source"] = archive["source"]
+            return notes, Episodes(**table), archive["unknown"]
 
 
 class StoreSource(Source):
@@ -221,7 +229,7 @@ class StoreSource(Source):
             raise InputError(f"{path} is a store: its columns are known, leave the column map out.")
         self.name = str(path)
         self._rows = path / "rows.npy"
-        notes, _, unknown = StoreNotes.read(path)
+        notes, self._episodes, unknown = StoreNotes.read(path)
         self._notes = notes
         self.metadata = notes.metadata
         self.cost_names = notes.cost_names
@@ -229,9 +237,11 @@ class StoreSource(Source):
         self.fingerprint = notes.fingerprint
         self.columns = {
             name: Column(notes.size, notes.dtype[name].shape, notes.dtype[name].base)
-            for name in ROW_FIELDS
+            for name in notes.dtype.names or ()
             if name != "next_known" or len(unknown)
         }
+        if self._episodes.source is not None:
+            self.columns["source"] = Column(notes.size, (), self._episodes.source.dtype)
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
         """Consecutive records, split in columns."""
@@ -244,8 +254,13 @@ class StoreSource(Source):
                     raise InputError(
                         f"{self._rows} ends at row {start + len(records)}; convert the data again."
                     )
-                yield _columns(records, self.columns)
+                columns = columns_of(records, [name for name in self.columns if name != "source"])
+                if self._episodes.source is not None:
+                    episode = np.searchsorted(self._episodes.stops, start + np.arange(count), side="right")
+                    columns["source"] = self._episodes.source[episode]
+                yield columns
 
 
-def _columns(records: NDArray[Any], names: Any) -> dict[str, NDArray[Any]]:
+def columns_of(records: NDArray[Any], names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Packed records as one array per name."""
     return {name: np.ascontiguousarray(records[name]) for name in names}

@@ -1,10 +1,10 @@
 """Parquet and CSV: one row per step, columns found by name or by a small column map.
 
 Without a map these names are looked for: obs_*, action or action_*, reward, cost or cost_*, terminal,
-timeout, episode, next_obs_*, next_known; the writers use them. A Parquet column may also be a list per
-row. The notes (metadata, cost names, fingerprint) are in the schema of a Parquet file, and beside a CSV
-file (NAME.csv.json), which has no place for them; a CSV file without notes is read as it is, and its
-horizon and bounds are told by options.
+timeout, episode, next_obs_*, next_known, propensity, source; the writers use them. A Parquet column may
+also be a list per row. The notes (metadata, cost names, fingerprint) are in the schema of a Parquet file,
+and beside a CSV file (NAME.csv.json), which has no place for them; a CSV file without notes is read as it
+is, and its horizon and bounds are told by options.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import Column, Rows
+from slater.data.dataset import OPTIONAL_FIELDS
 from slater.data.formats.base import (
     BLOCK_ROWS,
     Notes,
@@ -28,6 +29,7 @@ from slater.data.formats.base import (
     damaged,
     expand_names,
     listing,
+    mapped_roles,
 )
 from slater.errors import InputError
 
@@ -44,6 +46,8 @@ _DEFAULTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "next_observations": (("next_obs_*",), ("next_observations",), ("next_observation",), ("next_obs",)),
     "next_known": (("next_known",),),
     "episode": (("episode",),),
+    "propensity": (("propensity",),),
+    "source": (("source",),),
 }
 
 
@@ -122,9 +126,8 @@ class TableSource(Source):
                 ):
                     roles[role] = expand_names(role, candidate, names)
                     break
-        for role, wanted in options.columns.items():
-            roles[role] = expand_names(role, wanted, names)
-        return roles
+        chosen, _ = mapped_roles(roles, options)
+        return {role: expand_names(role, wanted, names) for role, wanted in chosen.items()}
 
     def _csv_reader(self, first: bool = False) -> Any:
         """A streaming CSV reader; numbers are read as such, so that one odd block cannot change a type."""
@@ -134,8 +137,8 @@ class TableSource(Source):
             for role, names in self._roles.items():
                 if role == "episode" or (role == "actions" and len(names) == 1 and not self._continuous):
                     continue
-                flag = role in ("terminals", "timeouts", "next_known")
-                types.update({name: arrow.string() if flag else arrow.float64() for name in names})
+                text = role in ("terminals", "timeouts", "next_known", "source")
+                types.update({name: arrow.string() if text else arrow.float64() for name in names})
         delimiter = "\t" if self._path.suffix.lower() == ".tsv" else ","
         return arrow.csv.open_csv(
             self._path,
@@ -264,6 +267,7 @@ class TableSink(Sink):
             columns[name] = rows[name + "s"].astype(np.int8) if self._csv else rows[name + "s"]
         columns |= _named("next_obs", rows["next_observations"])
         columns["next_known"] = rows["next_known"].astype(np.int8) if self._csv else rows["next_known"]
+        columns |= {name: rows[name] for name in OPTIONAL_FIELDS if name in rows}
         try:
             table = self._arrow.table(columns)
             if self._writer is None:
