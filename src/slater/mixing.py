@@ -1,49 +1,103 @@
-"""Weights over kept policies: the best mixture within the limits, by a linear program.
+"""Weights over policies: the best mixture within the limits, by one linear program for both halves.
 
     max_w sum_k w_k J_R(pi_k)   s.t.  sum_k w_k J_Ci(pi_k) <= tau_i for all i,  w in the simplex
 
 A mixture's discounted sums are the weighted sums of its members', so oscillating iterates are good
-columns: a reckless and an idle policy mix to the limit. At most 1 + I members get weight.
+columns: a reckless and an idle policy mix to the limit. At most 1 + I members get weight. It is the master
+program of Dantzig and Wolfe, and its multipliers are the prices of the limits: what reward one more unit of
+a limit would buy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-__all__ = ["lp_weights", "select"]
+__all__ = ["BestMixture", "best_mixture", "lp_weights", "select"]
 
 F64 = NDArray[np.float64]
+
+#: by how much the least excess is rounded up, so that the second program is feasible in floating point
+ROUNDING = 1e-9
+
+
+class BestMixture(NamedTuple):
+    """What the linear program answers.
+
+    weights: of the members, shape (K,), a vertex of the program: at most 1 + I of them are above zero.
+    prices: multipliers of the limits, shape (I,), at least 0: the reward that one more unit of limit i would
+        buy, in units of reward per unit of cost i; zero for a limit that does not bind. Where `excess` is
+        positive there is no such price; they are then what one unit of each limit would take off the excess.
+    excess: by how many `unit`s the worst limit is exceeded; 0 if every limit is kept.
+    """
+
+    weights: F64
+    prices: F64
+    excess: float
+
+
+def best_mixture(
+    reward: F64,
+    costs: F64,
+    limits: F64,
+    *,
+    unit: F64 | None = None,
+    slack: float = 0.0,
+    least_weight: float = 0.0,
+) -> BestMixture:
+    """The mixture of most reward within the limits.
+
+    reward: (K,), costs: (K, I), limits: (I,), all sums of one kind (discounted, say). Where no mixture keeps
+    all limits: the one with the smallest worst excess, counted in `unit` (I,) (of 1 unless given), and among
+    those the best reward: safe first. slack: by how many units a limit may be exceeded without a word.
+    least_weight: members with less get nothing.
+    """
+    members, num_costs = costs.shape
+    unit = np.ones(num_costs) if unit is None else unit
+    rows, room = costs.T / unit[:, None], limits / unit
+
+    def richest(room: F64) -> Any:
+        bounded = {"A_ub": rows, "b_ub": room} if num_costs else {}
+        return linprog(-reward, **bounded, A_eq=np.ones((1, members)), b_eq=[1.0], method="highs")
+
+    best = richest(room + slack)
+    if best.status == 0:
+        marginals = -best.ineqlin.marginals if num_costs else np.zeros(0)
+        return BestMixture(_normalised(best.x, least_weight), np.maximum(marginals, 0.0) / unit, 0.0)
+    # first the least excess t, then the reward, with the excess held at that
+    least = linprog(
+        np.append(np.zeros(members), 1.0), np.hstack([rows, -np.ones((num_costs, 1))]), room,
+        np.append(np.ones(members), 0.0)[None], [1.0], method="highs",
+    )  # fmt: skip
+    assert least.x is not None, least.message  # the least excess exists: weights are bounded, t is not
+    excess = max(float(least.x[-1]), 0.0)
+    best = richest(room + excess * (1 + ROUNDING) + ROUNDING)
+    # rounding may make this program infeasible by a hair; the first one's answer is then as safe
+    weights = least.x[:-1] if best.x is None else best.x
+    return BestMixture(
+        _normalised(weights, least_weight), np.maximum(-least.ineqlin.marginals, 0.0) / unit, excess
+    )
+
+
+def _normalised(weights: F64, least_weight: float) -> F64:
+    """On the simplex, without the rounding of a solver."""
+    weights = np.maximum(weights, 0.0)
+    weights[weights < least_weight] = 0.0
+    return np.asarray(weights / weights.sum())
 
 
 def lp_weights(estimates: F64, tau: F64) -> F64:
     """Weights, shape (K,), from estimates of shape (K, 1+I), reward first, and limits (I,).
 
-    Where no mixture keeps all limits, the one with the smallest worst excess (relative to the limit's
-    size), and among those the best reward: safe first.
+    An excess counts relative to the limit's size; members with less than a millionth get nothing.
     """
-    members, costs = len(estimates), estimates.shape[1] - 1
-    size = np.maximum(tau, 1e-3 * np.maximum(np.abs(estimates[:, 1:]).max(axis=0), 1e-12))
-    # first the least excess t, then the reward, with the excess held at that
-    rows = np.concatenate([estimates[:, 1:].T / size[:, None], -np.ones((costs, 1))], axis=1)
-    simplex = np.append(np.ones(members), 0.0)[None]
-    bounds = [(0, None)] * (members + 1)
-    least = linprog(
-        np.append(np.zeros(members), 1.0), rows, tau / size, simplex, [1.0], bounds, method="highs"
-    )
-    assert least.x is not None, least.message  # the least excess exists: weights are bounded, t is not
-    excess = max(float(least.x[-1]), 0.0)
-    best = linprog(
-        -estimates[:, 0], rows[:, :-1], tau / size + excess * (1 + 1e-9) + 1e-9, simplex[:, :-1], [1.0],
-        bounds[:-1], method="highs",
-    )  # fmt: skip
-    # rounding may make the second program infeasible by a hair; the first one's answer is then as safe
-    weights = np.maximum(least.x[:-1] if best.x is None else best.x, 0.0)
-    weights[weights < 1e-6] = 0.0
-    return np.asarray(weights / weights.sum())
+    reward, costs = estimates[:, 0], estimates[:, 1:]
+    size = np.maximum(tau, 1e-3 * np.maximum(np.abs(costs).max(axis=0), 1e-12))
+    return best_mixture(reward, costs, tau, unit=size, slack=ROUNDING, least_weight=1e-6).weights
 
 
 def select(estimates: F64, tau: F64, refine: Callable[[int], F64], limit: int) -> tuple[F64, F64, list[int]]:

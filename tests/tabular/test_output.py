@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from slater import tabular as tab
 from slater.errors import InputError
-from slater.tabular.output import master_weights, mix
+from slater.mixing import best_mixture
+from slater.tabular.output import mix
 
 from .problems import few, random_cmdp, random_policy, sampled, seeds, without_pair
 
@@ -20,12 +21,13 @@ def test_master_weights_against_cvxpy(seed: int, members: int, costs: int) -> No
     reward, cost = rng.random(members), rng.random((members, costs))
     # some convex combination meets the limits, perhaps no single member does
     limits = rng.dirichlet(np.ones(members)) @ cost + 0.01
-    weights, multipliers = master_weights(reward, cost, limits)
+    weights, multipliers, excess = best_mixture(reward, cost, limits)
     w = cp.Variable(members, nonneg=True)
     constraints = [cp.sum(w) == 1] + ([cost.T @ w <= limits] if costs else [])
     problem = cp.Problem(cp.Maximize(reward @ w), constraints)
     problem.solve(solver=cp.CLARABEL)
     assert weights @ reward == pytest.approx(problem.value, abs=1e-6)
+    assert excess == 0
     assert weights.sum() == pytest.approx(1.0)
     assert np.all(weights >= 0)
     assert np.all(weights @ cost <= limits + 1e-8)
@@ -45,12 +47,13 @@ def test_out_of_reach_limits_give_the_weights_that_come_closest(seed: int, membe
     rng = np.random.default_rng(seed)
     reward, cost = rng.random(members), 1.0 + rng.random((members, costs))
     limits = rng.random(costs)
-    weights, multipliers = master_weights(reward, cost, limits)
+    weights, multipliers, excess = best_mixture(reward, cost, limits)
     w = cp.Variable(members, nonneg=True)
     problem = cp.Problem(cp.Minimize(cp.max(cost.T @ w - limits)), [cp.sum(w) == 1])
     problem.solve(solver=cp.CLARABEL)
     assert np.max(weights @ cost - limits) == pytest.approx(problem.value, abs=1e-6)
     assert weights.sum() == pytest.approx(1.0)
+    assert excess == pytest.approx(problem.value, abs=1e-6)
     assert np.all(multipliers >= 0)
 
 
@@ -90,3 +93,19 @@ def test_uniform_and_tail_weights() -> None:
     assert one.weights == pytest.approx([1.0])
     with pytest.raises(InputError, match="'best'"):
         mix(data, members, data.limits, "best", 0.0)  # type: ignore[arg-type]
+
+
+def test_among_the_weights_that_come_closest_the_richest_is_taken() -> None:
+    reward, cost = np.array([1.0, 3.0, 9.0]), np.array([[2.0], [2.0], [4.0]])
+    weights, _, excess = best_mixture(reward, cost, np.array([1.0]))
+    assert weights == pytest.approx([0, 1, 0], abs=1e-6)
+    assert excess == pytest.approx(1.0)
+
+
+def test_prices_are_what_a_unit_of_the_limit_buys_whatever_the_unit_of_the_excess() -> None:
+    reward, cost, limits = np.array([0.0, 6.0]), np.array([[0.0], [3.0]]), np.array([1.0])
+    for unit in (None, np.array([10.0])):
+        price = best_mixture(reward, cost, limits, unit=unit).prices
+        more = best_mixture(reward, cost, limits + 0.5, unit=unit).weights @ reward
+        now = best_mixture(reward, cost, limits, unit=unit).weights @ reward
+        assert price == pytest.approx([(more - now) / 0.5])
