@@ -16,7 +16,7 @@ from slater.errors import InputError
 
 __all__ = ["run"]
 
-EXPERIMENTS = ("figure1", "rates", "table2", "figure2", "tables")
+EXPERIMENTS = ("figure1", "rates", "coverage", "table2", "figure2", "tables")
 FAILED = 1
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 

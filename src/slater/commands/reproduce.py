@@ -29,12 +29,14 @@ class ReproduceArgs:
         slater reproduce figure1 --quick
         slater reproduce figure1 --class incomplete
         slater reproduce rates --repeats 20 --out runs/rates
+        slater reproduce coverage --quick
         slater reproduce table2 --budget small --data data
 
     """
 
-    experiment: tyro.conf.Positional[Literal["figure1", "rates"]]
-    """figure1: reward and cost against dataset size. rates: error against n, and exact feasibility."""
+    experiment: tyro.conf.Positional[Literal["figure1", "rates", "coverage"]]
+    """figure1: reward and cost against dataset size. rates: error against n, and exact feasibility.
+    coverage: how often a verdict on a finite problem is wrong."""
     quick: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """A small version that ends within two minutes on two cores."""
     value_class: Annotated[Literal["tabular", "incomplete"], tyro.conf.arg(name="class")] = "tabular"
@@ -42,7 +44,7 @@ class ReproduceArgs:
     cmdp: Literal["paper", "sparse"] = "paper"
     """figure1's random problems."""
     repeats: int | None = None
-    """Problems per point; unless given, 10 for figure1, 20 for the others; fewer if quick."""
+    """Problems per point; unless given, 10 for figure1, 20 for rates, 16 for coverage; fewer if quick."""
     out: Path | None = None
     """Output folder; unless given, runs/ and the experiment's name."""
     workers: int | None = None
@@ -53,7 +55,7 @@ class ReproduceArgs:
 
 def run(args: list[str]) -> int:
     """Parse, run, print where the results are."""
-    if args and not args[0].startswith("-") and args[0] not in ("figure1", "rates"):
+    if args and not args[0].startswith("-") and args[0] not in ("figure1", "rates", "coverage"):
         from slater.commands import benchmarks
 
         return benchmarks.run(args[0], args[1:])
@@ -72,6 +74,10 @@ def run(args: list[str]) -> int:
         from slater.experiments import rates
 
         result = rates.run(out, **common)
+    elif options.experiment == "coverage":
+        from slater.experiments import coverage
+
+        result = coverage.run(out, **common)
     elif incomplete:
         from slater.experiments import incomplete as experiment
 
