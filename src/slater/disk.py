@@ -1,18 +1,42 @@
-"""Files that a crash cannot leave half written."""
+"""Files that a crash cannot leave half written, JSON lines, and locks between processes."""
 
 from __future__ import annotations
 
+import json
 import os
-import tempfile
+import secrets
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-__all__ = ["write_atomic"]
+from slater.errors import InputError
+
+__all__ = [
+    "Holder",
+    "append_json_line",
+    "locked",
+    "read_json",
+    "read_json_lines",
+    "write_atomic",
+    "write_json",
+    "write_json_lines",
+]
 
 
 def write_atomic(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file so that a crash at any moment leaves the old content or the new one, never a part."""
+    """Write a file so that a crash at any moment leaves the old content or the new one, never a part.
+
+    The file gets the mode that any new file gets here (the umask decides), not one of its owner alone.
+    """
     path = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -20,11 +44,139 @@ def write_atomic(path: str | os.PathLike[str], content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    # the rename itself must reach the disk too
-    folder = os.open(path.parent, os.O_RDONLY)
+    if os.name == "posix":  # the rename itself must reach the disk too; Windows cannot open a folder
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+# -- JSON ---------------------------------------------------------------------------------------------------
+
+
+def write_json(path: str | os.PathLike[str], record: Any) -> None:
+    """Write `record` as indented JSON; atomic."""
+    write_atomic(path, json.dumps(record, indent=1).encode())
+
+
+def read_json(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
+    """The JSON object in `path`; `what` names it in the error: "a run", "a result"."""
     try:
-        os.fsync(folder)
+        record = json.loads(Path(path).read_text())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not readable as {what} ({error}).") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{path} is not readable as {what}: it holds no JSON object.")
+    return record
+
+
+def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """All whole lines of a file of JSON objects; a last line that is being written is left out."""
+    rows: list[dict[str, Any]] = []
+    if Path(path).is_file():
+        for line in Path(path).read_text(errors="replace").splitlines():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                break
+            if not isinstance(row, dict):
+                break
+            rows.append(row)
+    return rows
+
+
+def write_json_lines(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write every row as a line of JSON; atomic."""
+    write_atomic(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def append_json_line(path: str | os.PathLike[str], row: Mapping[str, Any]) -> None:
+    """Add one row; a part of a line that a crash left at the end of the file is taken back first."""
+    with Path(path).open("a+b") as file:
+        file.seek(0)
+        content = file.read()
+        if content and not content.endswith(b"\n"):
+            file.truncate(content.rfind(b"\n") + 1)
+        file.write(json.dumps(row).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+# -- locks --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lock, or held it when it died."""
+
+    pid: int
+    host: str
+    command: str
+    since: str
+
+    def __str__(self) -> str:
+        where = "" if self.host == socket.gethostname() else f" on {self.host}"
+        return f"process {self.pid}{where} ({self.command}, since {self.since})"
+
+
+@contextmanager
+def locked(path: str | os.PathLike[str], *, beside: bool = False) -> Iterator[Holder | None]:
+    """Hold the folder `path` against other processes; an `InputError` names the one that holds it.
+
+    The folder is made if there is none. beside: the lock is a file beside `path` and not in it, for a file,
+    or for a folder that a rename puts in place. The system lets go of the lock of a process that ends,
+    however it ends; gives the one that died while it held it (by `kill -9`, say), if there was one.
+    """
+    from filelock import FileLock, Timeout
+
+    path = Path(path)
+    file = path.with_name(f".{path.name}.lock") if beside else path / ".lock"
+    note = file.with_name(f"{file.name}-holder")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(file)
+        lock.acquire(timeout=0)
+    except Timeout:
+        who = _holder(note)
+        known = who is not None and (who.host != socket.gethostname() or _lives(who.pid))
+        raise InputError(
+            f"{path} is in use by {who if known else 'another process'}; wait for it or end it, or choose "
+            "another place."
+        ) from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+    try:
+        died = _holder(note)
+        command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:200] or "python"
+        now = datetime.now().isoformat(sep=" ", timespec="seconds")
+        with suppress(OSError):  # a full disk: the lock is held all the same
+            write_json(note, asdict(Holder(os.getpid(), socket.gethostname(), command, now)))
+        yield died
     finally:
-        os.close(folder)
+        with suppress(OSError):
+            note.unlink(missing_ok=True)
+        lock.release()
+
+
+def _holder(note: Path) -> Holder | None:
+    try:
+        return Holder(**read_json(note, "a note on a lock"))
+    except (InputError, TypeError):
+        return None
+
+
+def _lives(pid: int) -> bool:
+    if os.name != "posix":  # elsewhere os.kill would end it
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

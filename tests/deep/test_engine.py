@@ -186,3 +186,17 @@ def test_the_record_says_limits_in_all_units_and_the_settings(tmp_path):
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert rows[-1]["step"] == SETTINGS["steps"]
     assert {"lambda/c0", "ope/c0", "slack/c0", "ope/reward"} <= rows[-1].keys()
+
+
+def test_a_folder_in_use_is_refused_by_train_and_resume_and_named(tmp_path):
+    from slater.disk import locked
+
+    out = tmp_path / "run"
+    with locked(out):
+        with pytest.raises(InputError, match=f"run is in use by process {os.getpid()}"):
+            deep.train("toy", pointmass(), [5], out, options=OPTIONS, **QUICK)
+        assert not (out / "run.json").exists()
+    with pytest.raises(KeyboardInterrupt):
+        deep.train("toy", pointmass(), [5], out, options=OPTIONS, watcher=StopAt(20), **QUICK)
+    with locked(out), pytest.raises(InputError, match="is in use by process"):
+        deep.resume(out, pointmass())

@@ -90,3 +90,7 @@ class Terminal(Watcher):
                 self.console.print(f"estimated for the mixture, {what}: {text}")
         for text in result.get("warnings", ()):
             self.console.print(f"warning: {text}", highlight=False)
+
+    def noticed(self, text: str) -> None:
+        """Print the sentence."""
+        self.console.print(f"slater: {text}", highlight=False)

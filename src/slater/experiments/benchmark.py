@@ -10,7 +10,6 @@ hold several limits, and each of its policies gives the one for other limits by 
 from __future__ import annotations
 
 import datetime
-import fcntl
 import hashlib
 import json
 import math
@@ -29,6 +28,7 @@ import numpy as np
 
 from slater import __version__
 from slater.data import Dataset
+from slater.disk import locked
 from slater.errors import InputError
 from slater.experiments.sources import Source
 from slater.jobs.engines import Cell, Row
@@ -357,13 +357,12 @@ def _per_episode(text: str, horizon: int) -> float:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[Path]:
-    """Hold the run's folder against a second process, perhaps one that outlived its parent."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"another process works in {folder}; wait for it, or end it.") from None
+    """Hold the cell's folder against a second process, perhaps one that outlived its parent.
+
+    The lock is beside the folder: `train` holds the folder itself while it works in it.
+    """
+    with locked(folder, beside=True):
+        folder.mkdir(parents=True, exist_ok=True)
         yield folder
 
 

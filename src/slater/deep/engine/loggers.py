@@ -42,6 +42,11 @@ class Several(Watcher):
         for watcher in self.watchers:
             watcher.finished(result)
 
+    def noticed(self, text: str) -> None:
+        """Tell them."""
+        for watcher in self.watchers:
+            watcher.noticed(text)
+
 
 def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """The figures of a row of metrics, without its step and the name of its phase."""

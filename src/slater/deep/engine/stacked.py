@@ -13,6 +13,7 @@ import json
 import operator
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from slater.deep.engine.training import (
     Training,
     Watcher,
     begun,
+    held,
     iteration,
     on_interrupt,
     open_data,
@@ -72,8 +74,11 @@ def train_together(plans: Sequence[Planned], dataset: Dataset | StoredDataset) -
     for plan in waiting:
         run = begun(plan.folder, dataset) if (plan.folder / "run.json").exists() else plan.run
         groups.setdefault(_alike(run, dataset), []).append(replace(plan, run=run))
-    for group in groups.values():
-        failures |= _Group(group, dataset).go()
+    with ExitStack() as stack:
+        for plan in waiting:
+            stack.enter_context(held(plan.folder, plan.watcher))
+        for group in groups.values():
+            failures |= _Group(group, dataset).go()
     return failures
 
 

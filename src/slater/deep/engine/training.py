@@ -29,6 +29,7 @@ from slater.deep.engine.finish import finish
 from slater.deep.engine.folder import Run, RunFolder, read_run
 from slater.deep.engine.sources import Shards, Source, Whole, fits
 from slater.deep.task import Task, state_task
+from slater.disk import locked
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
 from slater.runs.metrics import MetricsFile
@@ -40,6 +41,7 @@ __all__ = [
     "Watcher",
     "begun",
     "compile_chunk",
+    "held",
     "initial_state",
     "iteration",
     "make_run",
@@ -73,6 +75,9 @@ class Watcher:
     def finished(self, result: Mapping[str, Any]) -> None:
         """The run is complete."""
 
+    def noticed(self, text: str) -> None:
+        """Something that a person should hear of, as a sentence."""
+
 
 def train(
     algorithm: str,
@@ -94,12 +99,22 @@ def train(
     holds a run already is refused; continue it with `resume`.
     """
     run = make_run(algorithm, dataset, limits, seed=seed, preset=preset, options=options, settings=settings)
-    folder = Path(out)
-    if (folder / "run.json").exists():
-        raise InputError(
-            f"{folder} holds a run already; continue it with --resume {folder} or choose another folder."
-        )
-    return Training(run, dataset, folder, watcher or Watcher()).go()
+    folder, watcher = Path(out), watcher or Watcher()
+    with held(folder, watcher):
+        if (folder / "run.json").exists():
+            raise InputError(
+                f"{folder} holds a run already; continue it with --resume {folder} or choose another folder."
+            )
+        return Training(run, dataset, folder, watcher).go()
+
+
+@contextmanager
+def held(folder: Path, watcher: Watcher) -> Iterator[None]:
+    """Work in a run's folder, alone; its watcher hears of a process that died there."""
+    with locked(folder) as died:
+        if died is not None:
+            watcher.noticed(f"{died} died in {folder}; what it had not saved is done again.")
+        yield
 
 
 def make_run(
@@ -118,7 +133,10 @@ def resume(
     folder: str | Path, dataset: Dataset | StoredDataset, watcher: Watcher | None = None
 ) -> dict[str, Any]:
     """Continue the run in `folder` from its last checkpoint; `dataset` must be the one it began with."""
-    return Training(begun(folder, dataset), dataset, Path(folder), watcher or Watcher()).go()
+    watcher = watcher or Watcher()
+    begun(folder, dataset)  # a folder that holds no run is refused before a lock is left in it
+    with held(Path(folder), watcher):
+        return Training(begun(folder, dataset), dataset, Path(folder), watcher).go()
 
 
 def begun(folder: str | Path, dataset: Dataset | StoredDataset) -> Run:

@@ -1,0 +1,1 @@
+"""A run on disk, without JAX: its record, folder, metrics and result."""
