@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SRC    := src tests benchmarks examples
 
-.PHONY: demo test lint types bench data docs clean install
+.PHONY: demo test test-full lint types bench data docs clean install
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml
@@ -21,10 +21,15 @@ install: $(STAMP)            ## create .venv with everything the other targets n
 demo: $(STAMP)               ## PDCA on the embedded data under a limit, ending with a figure (a few minutes)
 	$(BIN)/slater demo
 
-test: $(STAMP)               ## linter, type checker and all tests
+test: $(STAMP)               ## linter, type checker and tests (eight minutes on two idle cores)
 	$(BIN)/ruff check $(SRC)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+test-full: $(STAMP)          ## what is long by nature too: every preset, real learning, many faults (hours)
+	$(BIN)/ruff check $(SRC)
+	$(BIN)/mypy
+	SLATER_FULL=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 lint: $(STAMP)               ## linter, formatter and type checker
 	$(BIN)/ruff check $(SRC)
@@ -47,4 +52,4 @@ docs: $(STAMP)               ## figures and tables of docs/, from the commands t
 	$(BIN)/slater reproduce figure1 --quick --out docs/figures/figure1-quick
 
 clean:
-	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .test_cache runs build dist .mypy_cache .ruff_cache .pytest_cache

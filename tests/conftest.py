@@ -1,9 +1,7 @@
-import atexit
 import gc
 import os
-import shutil
 import sys
-import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,11 @@ import pytest
 # and quick compilation, which is most of the time of a short run
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# compiled code is shared by the tests of a process and its child processes, most of which run the same small
-# program; not between test processes, which would write the same entries at the same time
-if "SLATER_TEST_CACHE" not in os.environ:
-    os.environ["SLATER_TEST_CACHE"] = tempfile.mkdtemp(prefix="slater-test-cache-")
-    atexit.register(shutil.rmtree, os.environ["SLATER_TEST_CACHE"], ignore_errors=True)
-own = Path(os.environ["SLATER_TEST_CACHE"]) / os.environ.get("PYTEST_XDIST_WORKER", "alone")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(own)
+# compiled code is shared by all test processes, their children and later runs; a limit of its size makes JAX
+# lock the folder, without which one process may read what another has half written
+cache = Path(os.environ.get("SLATER_TEST_CACHE") or Path(__file__).parent.parent / ".test_cache" / "jax")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache)
+os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(2 * 1024**3)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 
@@ -30,3 +26,12 @@ def few_memory_maps():
     if "jax" in sys.modules and maps.exists() and maps.read_bytes().count(b"\n") > 15_000:
         sys.modules["jax"].clear_caches()
         gc.collect()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What a green run has not run is not tested: every part that was skipped, and what brings it."""
+    reasons = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()))
+    if reasons:
+        terminalreporter.section("not tested here")
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")

@@ -319,7 +319,7 @@ def test_bad_tables_are_explained(tmp_path, text, words):
 
 
 def test_parquet_with_a_list_per_row(tmp_path):
-    pa = pytest.importorskip("pyarrow")
+    pa = pytest.importorskip("pyarrow", reason="pip install 'slater-rl[tables]'")
     import pyarrow.parquet as pq
 
     data = walk(discrete=True)
@@ -347,7 +347,7 @@ def test_parquet_with_a_list_per_row(tmp_path):
 
 @pytest.fixture
 def minari_home(tmp_path, monkeypatch):
-    pytest.importorskip("minari")
+    pytest.importorskip("minari", reason="pip install 'slater-rl[minari]'")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     (tmp_path / "minari").mkdir()
     return tmp_path / "minari"
@@ -361,7 +361,7 @@ def test_minari_round_trip(minari_home, kind):
     save(data, "minari:bullet/ball-v0")
     assert same(load("minari:bullet/ball-v0"), data)
     assert load(minari_home / "bullet" / "ball-v0").fingerprint == data.fingerprint
-    minari = pytest.importorskip("minari")
+    minari = pytest.importorskip("minari", reason="pip install 'slater-rl[minari]'")
     theirs = minari.load_dataset("bullet/ball-v0")
     assert theirs.total_episodes == len(data.episodes)
     np.testing.assert_array_equal(theirs[0].observations[:-1], data.observations[: data.episodes.lengths[0]])

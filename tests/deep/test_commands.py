@@ -7,6 +7,7 @@ import pytest
 
 from slater import cli
 from slater.data import save
+from slater.envs import install
 
 from .problems import pointmass
 
@@ -103,7 +104,7 @@ def make(**options):
 
 
 def test_evaluate_compares_with_the_limit(data, tmp_path, capsys, monkeypatch):
-    pytest.importorskip("gymnasium")
+    pytest.importorskip("gymnasium", reason=install.GYMNASIUM)
     (tmp_path / "line_env.py").write_text(ENVIRONMENT)
     monkeypatch.syspath_prepend(str(tmp_path))
     env = "line_env:make"

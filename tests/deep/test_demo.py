@@ -4,9 +4,10 @@ import pytest
 
 from slater import cli
 from slater.commands import demo
+from slater.envs import install
 
-pytest.importorskip("pybullet")
-pytest.importorskip("bullet_safety_gym")
+pytest.importorskip("pybullet", reason=install.BULLET)
+pytest.importorskip("bullet_safety_gym", reason=install.BULLET)
 
 SMALL = {
     "hidden": (16,), "batch_size": 32, "warm_steps": 10, "model_steps": 10, "joint_steps": 9,

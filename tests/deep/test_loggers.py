@@ -42,7 +42,7 @@ def scalars(folder: Path) -> dict[tuple[int, str], float]:
 
 
 def test_tensorboard_holds_every_figure_of_the_metrics(tmp_path):
-    pytest.importorskip("tensorboardX")
+    pytest.importorskip("tensorboardX", reason="pip install 'slater-rl[tensorboard]'")
     out = tmp_path / "run"
     options = {"log_every": 20}
     deep.train("toy", pointmass(), [5], out, watcher=TensorBoard(out), options=options, **QUICK)
@@ -54,7 +54,7 @@ def test_tensorboard_holds_every_figure_of_the_metrics(tmp_path):
 
 
 def test_wandb_works_offline_without_an_account(tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
+    pytest.importorskip("wandb", reason="pip install 'slater-rl[wandb]'")
     monkeypatch.setenv("WANDB_MODE", "offline")
     out = tmp_path / "run"
     watcher = WeightsAndBiases("tests", out)
@@ -91,7 +91,7 @@ def test_without_the_package_the_line_to_install_it_is_said(
 
 
 def test_a_project_that_cannot_be_reached_is_one_sentence(tmp_path, monkeypatch):
-    wandb = pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb", reason="pip install 'slater-rl[wandb]'")
 
     def refuse(**options):
         raise wandb.errors.UsageError("api_key not configured (no-tty)")

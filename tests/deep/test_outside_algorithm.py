@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from slater.data import save
+from slater.envs import install
 
 from .problems import pointmass
 from .test_commands import ENVIRONMENT
@@ -62,7 +63,7 @@ def test_train_resume_and_evaluate_find_the_package(installed, tmp_path):
     done = slater(installed, "train", "--resume", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "mixture.safetensors").read_bytes() == before
-    pytest.importorskip("gymnasium")
+    pytest.importorskip("gymnasium", reason=install.GYMNASIUM)
     (tmp_path / "line_env.py").write_text(ENVIRONMENT)
     elsewhere = {**installed, "PYTHONPATH": os.pathsep.join([str(tmp_path), installed["PYTHONPATH"]])}
     done = slater(

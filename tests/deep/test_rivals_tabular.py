@@ -40,7 +40,7 @@ def counts(cmdp: ExactCMDP, data) -> Counts:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FULL, reason="minutes: SLATER_FULL=1")
+@pytest.mark.skipif(not FULL, reason="takes minutes: make test-full")
 @pytest.mark.parametrize("name", list(SETTINGS))
 def test_the_deep_form_comes_close_to_the_tabular_form(name, tmp_path):
     """J_R within 5% and J_C within 20% of tau of the tabular form's, mean over 5 seeds."""

@@ -19,14 +19,15 @@ import pytest
 
 from slater import cli
 from slater.data import Dataset, Metadata, samples, save
+from slater.envs import install
 from slater.experiments.benchmark import AlgorithmSpec, make_cells, measure, parse_algorithms
 from slater.experiments.sources import Source
 from slater.policy import GaussianPolicy, Mixture, with_limits
 
 needs_bullet = pytest.mark.skipif(
-    find_spec("pybullet") is None or find_spec("bullet_safety_gym") is None, reason="needs Bullet Safety Gym"
+    find_spec("pybullet") is None or find_spec("bullet_safety_gym") is None, reason=install.BULLET
 )
-needs_rwrl = pytest.mark.skipif(find_spec("dm_control") is None, reason="needs dm_control")
+needs_rwrl = pytest.mark.skipif(find_spec("dm_control") is None, reason=install.RWRL)
 
 TINY = ["--set", "hidden=16", "--set", "batch_size=32"]
 ROUNDS = [
