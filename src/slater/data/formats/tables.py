@@ -10,7 +10,7 @@ is, and its horizon and bounds are told by options.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,12 @@ class TableSource(Source):
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{path}: the column {twice!r} is there twice; rename one.")
+        notes = self._read_notes()
         self._roles = self._find(names, options)
+        if notes is not None and "costs" not in options.columns:
+            own = _cost_columns(notes.cost_names)
+            if set(own) <= set(names):  # in the order of the notes; numbered columns were sorted
+                self._roles["costs"] = own
         if not self._roles:
             raise InputError(
                 f"{path} has the columns {listing(names)}; say which is which with "
@@ -88,13 +93,17 @@ class TableSource(Source):
         costs = self._roles.get("costs", [])
         if len(costs) > 1:
             self.cost_names = tuple(name.removeprefix("cost_") for name in costs)
-        beside = _notes_beside(path)
-        if self.format == "parquet":
-            notes = self._guard(self._parquet_notes)
-        else:
-            notes = self._guard(beside.read_bytes) if beside.is_file() else None
         if notes is not None:
-            self.adopt(Notes.parse(path, notes), own_costs="costs" not in options.columns)
+            self.adopt(notes, own_costs="costs" not in options.columns)
+
+    def _read_notes(self) -> Notes | None:
+        """What our writers said of the file, in its schema (Parquet) or beside it (CSV)."""
+        beside = _notes_beside(self._path)
+        if self.format == "parquet":
+            text = self._guard(self._parquet_notes)
+        else:
+            text = self._guard(beside.read_bytes) if beside.is_file() else None
+        return None if text is None else Notes.parse(self._path, text)
 
     def _guard(self, action: Any) -> Any:
         """Run something of pyarrow; what it raises on a bad file becomes one sentence."""
@@ -243,6 +252,11 @@ def _notes_beside(path: Path) -> Path:
     return path.with_name(path.name + ".json")
 
 
+def _cost_columns(cost_names: Sequence[str]) -> list[str]:
+    """The columns that the costs are written to."""
+    return ["cost"] if tuple(cost_names) == ("cost",) else [f"cost_{name}" for name in cost_names]
+
+
 class TableSink(Sink):
     """Writes Parquet (with page checksums) or CSV under a temporary name, then renames it."""
 
@@ -260,9 +274,8 @@ class TableSink(Sink):
         for prefix, role in (("obs", "observations"), ("action", "actions")):
             columns |= _named(prefix, rows[role])
         columns["reward"] = rows["rewards"]
-        single = self._notes.cost_names == ("cost",)
-        for index, name in enumerate(self._notes.cost_names):
-            columns["cost" if single else f"cost_{name}"] = rows["costs"][:, index]
+        for index, name in enumerate(_cost_columns(self._notes.cost_names)):
+            columns[name] = rows["costs"][:, index]
         for name in ("terminal", "timeout"):
             columns[name] = rows[name + "s"].astype(np.int8) if self._csv else rows[name + "s"]
         columns |= _named("next_obs", rows["next_observations"])
