@@ -38,7 +38,7 @@ from slater.data.formats.base import (
     refuse_near_names,
 )
 from slater.data.formats.hdf5_file import CarefulFile
-from slater.data.formats.hdf5_guard import lost_chunks, odd_number_type, zeroed_chunk
+from slater.data.formats.hdf5_guard import lost_chunks, never_written, odd_number_type, zeroed_chunk
 from slater.data.names import NameCodes, named_codes
 from slater.data.problems import Findings
 from slater.data.tasks import task_of_file
@@ -163,10 +163,16 @@ class DsrlSource(Source):
         for role, parts in self._parts.items():
             for part in parts:
                 try:
-                    lost = lost_chunks(part)
+                    lost, unwritten = lost_chunks(part), never_written(part)
                 except _H5_ERRORS as error:
                     findings.add("error", role, f"cannot be read: {' '.join(str(error).split())[:120]}")
                     continue
+                if unwritten and role in ("observations", "next_observations", "actions"):
+                    findings.add("error", role, "was created but never written: it would be zeros throughout")
+                elif unwritten:
+                    findings.add(
+                        "warning", role, f"was created but never written: it is {part.fillvalue} in every row"
+                    )
                 if lost:
                     findings.add("error", role, f"{lost} of its chunks are missing or have a wrong size")
                 if part.dtype.kind == "f":

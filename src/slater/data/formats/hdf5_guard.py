@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["lost_chunks", "odd_number_type", "zeroed_chunk"]
+__all__ = ["lost_chunks", "never_written", "odd_number_type", "zeroed_chunk"]
 
 #: Filters under which zeros stay zeros, byte by byte: deflate, shuffle, Fletcher-32.
 _DEFLATE, _SHUFFLE, _FLETCHER = 1, 2, 3
@@ -29,9 +29,20 @@ def odd_number_type(dataset: h5py.Dataset) -> bool:
     return not dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype, logical=True))
 
 
+def never_written(dataset: h5py.Dataset) -> bool:
+    """Whether the dataset was created and nothing was ever stored in it, so that it reads as its fill value.
+
+    That is legal HDF5. Where only some chunks are there, the others count as lost.
+    """
+    if dataset.size == 0 or dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT:
+        return False
+    status = dataset.id.get_space_status()
+    return bool(status == h5py.h5d.SPACE_STATUS_NOT_ALLOCATED and dataset.id.get_storage_size() == 0)
+
+
 def lost_chunks(dataset: h5py.Dataset) -> int:
     """How many chunks are not in the file, or not of the size that their filters give them."""
-    if dataset.size == 0:
+    if dataset.size == 0 or never_written(dataset):
         return 0
     if dataset.chunks is None:
         return int(dataset.id.get_storage_size() == 0)
@@ -64,6 +75,8 @@ def _corners(dataset: h5py.Dataset, rows: range | None = None) -> Iterator[tuple
 def zeroed_chunk(dataset: h5py.Dataset, start: int, values: NDArray[Any]) -> tuple[int, ...] | None:
     """A chunk that was read as all zeros (`values` from row `start`) but holds something else, or None."""
     if dataset.chunks is None or values.size == 0 or dataset.dtype.kind not in "biuf":
+        return None
+    if never_written(dataset):
         return None
     kinds = _filters(dataset)
     if any(kind not in (_DEFLATE, _SHUFFLE, _FLETCHER) for kind in kinds):
