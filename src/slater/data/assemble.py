@@ -43,7 +43,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """How raw columns become rows."""
+    """How raw columns become rows.
+
+    clip: bounds to clip continuous actions to. whole_episodes: labels end the last episode too, even where
+    the data has timeouts of its own and none is set there.
+    """
 
     observation_dim: int
     action_dim: int
@@ -51,6 +55,7 @@ class Layout:
     cost_names: tuple[str, ...]
     present: frozenset[str]
     clip: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+    whole_episodes: bool = False
 
 
 def layout_of(
@@ -195,7 +200,9 @@ def _rows_of(
     terminals, timeouts = flags("terminals"), flags("timeouts")
     if "episode" in layout.present:
         own = timeouts.copy() if "timeouts" in layout.present else None
-        timeouts |= _ends_of_labels(raw, following, terminals, own, offset, findings, seen)
+        timeouts |= _ends_of_labels(
+            raw, following, terminals, own, offset, findings, seen, open_end=not layout.whole_episodes
+        )
     rows: Rows = {
         "observations": observations,
         "actions": _actions(raw, layout, size, offset, findings),
@@ -262,11 +269,13 @@ def _ends_of_labels(
     offset: int,
     findings: Findings,
     seen: set[Any],
+    *,
+    open_end: bool,
 ) -> NDArray[np.bool_]:
     """Timeouts that episode labels imply: the last row of a label, unless it is terminal.
 
     If the data has `timeouts` of its own (not None), an end without a flag is noted, and at the very end of
-    the data it is none: there the episode may just not be finished.
+    the data it is none if `open_end`: there the episode may just not be finished.
     """
     labels = np.asarray(raw["episode"]).reshape(-1)
     last = np.empty(len(labels), dtype=np.bool_)
@@ -288,7 +297,7 @@ def _ends_of_labels(
     findings.add("error", "episode", message, offset + np.array(again, dtype=np.int64))
     implied = last & ~terminals
     if timeouts is not None:
-        if following is None:
+        if following is None and open_end:
             implied[-1] = False
         message = "is not set where an episode ends by its label; taken for a timeout"
         findings.add("warning", "timeouts", message, offset + np.flatnonzero(implied & ~timeouts))

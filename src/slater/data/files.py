@@ -162,6 +162,8 @@ def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
         findings=findings,
         discrete=options.discrete if options.discrete is not None else source.discrete,
     )
+    if layout is not None:
+        layout = replace(layout, whole_episodes=source.whole_episodes)
     if layout is not None and not layout.discrete and (options.clip_actions or source.clips_actions):
         if metadata.action_low is None or metadata.action_high is None:
             raise InputError("To clip actions, give their bounds: --action-low and --action-high.")

@@ -156,6 +156,8 @@ class Source(ABC):
     fingerprint: str | None = None
     #: the environment is known to clip actions, so those outside the bounds are clipped, with a warning
     clips_actions: bool = False
+    #: the format itself says where every episode ends, the last one included, whatever the flags say
+    whole_episodes: bool = False
 
     def note(self, findings: Findings) -> None:
         """Add the problems that only this format can see; called before blocks are read."""

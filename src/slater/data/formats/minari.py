@@ -81,6 +81,7 @@ class MinariSource(Source):
     """Reads a Minari dataset episode by episode."""
 
     format = "minari"
+    whole_episodes = True
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         self.name = path
