@@ -17,6 +17,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from slater.data.formats.hdf5_file import CarefulFile
 from slater.data.formats.hdf5_guard import lost_chunks, never_written, odd_number_type, zeroed_chunk
 from slater.data.names import NameCodes, named_codes
 from slater.data.problems import Findings
-from slater.data.tasks import task_of_file
+from slater.data.tasks import Task, task_of_file
 from slater.errors import InputError
 
 __all__ = ["DSRL_FIELDS", "DsrlSink", "DsrlSource"]
@@ -67,6 +68,7 @@ class DsrlSource(Source):
     """Reads a DSRL file block by block; gzip chunks are decompressed as they are needed."""
 
     format = "dsrl"
+    _published: Task | None = None
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self.name = str(path)
@@ -148,6 +150,7 @@ class DsrlSource(Source):
             self.cost_names = tuple(name.rpartition("/")[2] for name in names)
         task = task_of_file(self._path.name)
         if task is not None:
+            self._published = task
             self.metadata = task.metadata()
             self.clips_actions = self.metadata.action_low is not None
         # only text of fixed length, as we write it: HDF5 keeps other text in a heap without a checksum, and
@@ -155,10 +158,13 @@ class DsrlSource(Source):
         if "slater" not in self._file.attrs or self._file.attrs.get_id("slater").dtype.kind != "S":
             return
         notes = Notes.parse(self._path, bytes(self._file.attrs["slater"]))
+        self._published = None  # the file says itself what it is
         self.adopt(notes, own_costs=names in (["costs"], ["cost_vector"]))
 
     def note(self, findings: Findings) -> None:
         """Check what HDF5 itself does not: chunks that are missing, byte orders that differ."""
+        if self._published is not None:
+            self._note_widths(self._published, findings)
         orders = set()
         for role, parts in self._parts.items():
             for part in parts:
@@ -181,6 +187,22 @@ class DsrlSource(Source):
             findings.add(
                 "error", "observations", "and other datasets differ in byte order: the file is damaged"
             )
+
+    def _note_widths(self, task: Task, findings: Findings) -> None:
+        """A published name promises a task; another file under it would be trained on as that task."""
+        for role, wanted in (("observations", task.observation_dim), ("actions", task.action_dim)):
+            column = self.columns.get(role)
+            width = None if column is None else math.prod(column.tail)
+            if wanted is not None and width not in (None, wanted):
+                # its bounds would only repeat the same in other words
+                self.metadata = replace(self.metadata, action_low=None, action_high=None)
+                self.clips_actions = False
+                findings.add(
+                    "error",
+                    role,
+                    f"has {width} entries per row, but the published {task.file} has {wanted}; "
+                    "rename the file if it is another dataset",
+                )
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
         """Blocks of whole chunks, so that no chunk is decompressed twice."""
