@@ -12,7 +12,7 @@ import http.client
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slater.data.files import open_file
@@ -20,10 +20,14 @@ from slater.data.summary import summarise
 from slater.data.tasks import TASKS, Task
 from slater.errors import InputError
 
-__all__ = ["SERVER", "fetch", "locate"]
+__all__ = ["SERVERS", "fetch", "locate"]
 
-#: Where the files are published; the environment variable SLATER_DSRL_URL names a mirror.
-SERVER = "http://data.offline-saferl.org/download/"
+#: Where the files are published, tried in this order: the Hugging Face dataset that they moved to, and the
+#: host of DSRL before that. The environment variable SLATER_DSRL_URL names a mirror to use instead.
+SERVERS = (
+    "https://huggingface.co/datasets/YYY-45/DSRL/resolve/main/",
+    "http://data.offline-saferl.org/download/",
+)
 _PIECE = 2**18
 _TIMEOUT = 30.0
 
@@ -48,26 +52,39 @@ def fetch(
     task: Task,
     *,
     folder: Path | None = None,
-    server: str | None = None,
+    servers: Sequence[str] | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Path:
     """The file of a task: what is there already, or a download that is resumed and checked.
 
+    servers: addresses to try in order; by default SLATER_DSRL_URL, or `SERVERS` if that is not set.
     progress: called with bytes done and bytes in all (None if the server does not say).
     """
     folder = data_folder() if folder is None else folder
     target = folder / task.file
     if target.is_file():
         return target
-    address = (server or os.environ.get("SLATER_DSRL_URL") or SERVER).rstrip("/") + "/" + task.file
+    if servers is None:
+        mirror = os.environ.get("SLATER_DSRL_URL")
+        servers = (mirror,) if mirror else SERVERS
     part = folder / f"{task.file}.part"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _download(address, part, progress)
-    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
-        raise InputError(_no_network(task, address, target, error)) from None
-    except OSError as error:
-        raise InputError(f"{target} cannot be written: {error.strerror or error}.") from None
+    failed: list[tuple[str, Exception]] = []
+    for server in servers:
+        address = server.rstrip("/") + "/" + task.file
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _download(address, part, progress)
+            break
+        except http.client.IncompleteRead:  # the server has it: go on with the same one, not with another
+            raise InputError(
+                f"The download of {task.file} broke off; run the same command again and it goes on."
+            ) from None
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            failed.append((address, error))
+        except OSError as error:
+            raise InputError(f"{target} cannot be written: {error.strerror or error}.") from None
+    else:
+        raise InputError(_no_download(task, failed, target))
     _verify(part, task)
     os.replace(part, target)
     return target
@@ -105,14 +122,15 @@ def _download(address: str, part: Path, progress: Callable[[int, int | None], No
         raise http.client.IncompleteRead(b"", total - done)
 
 
-def _no_network(task: Task, address: str, target: Path, error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"The server has no {address} ({error.code} {error.reason}); put the file at {target}."
-    if isinstance(error, http.client.IncompleteRead):
-        return f"The download of {task.file} broke off; run the same command again and it goes on from there."
-    reason = getattr(error, "reason", None) or error
+def _no_download(task: Task, failed: Sequence[tuple[str, Exception]], target: Path) -> str:
+    reasons = []
+    for address, error in failed:
+        if isinstance(error, urllib.error.HTTPError):
+            reasons.append(f"{address} is not there ({error.code} {error.reason})")
+        else:
+            reasons.append(f"{address} cannot be reached ({getattr(error, 'reason', None) or error})")
     return (
-        f"{task.name} is a published dataset to download, but {address} cannot be reached ({reason}): "
+        f"{task.name} is a published dataset to download, but {' and '.join(reasons)}: "
         f"connect to a network and run this again, or put the file at {target}."
     )
 
