@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SRC    := src tests benchmarks examples
 
-.PHONY: demo test test-full lint types bench data docs clean install
+.PHONY: demo test test-full lint types bench data docs figures clean install
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml
@@ -48,7 +48,11 @@ bench: $(STAMP)              ## speed, as ratios inside one run; written to benc
 data: $(STAMP)               ## the datasets of the experiments, into data/; some hours on two busy cores
 	PATH="$(abspath $(BIN)):$$PATH" bash scripts/make_data.sh data
 
-docs: $(STAMP)               ## figures and tables of docs/, from the commands they name
+docs: $(STAMP)               ## the site, into site/; a dead link or a missing page is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'the site is in site/index.html'
+
+figures: $(STAMP)            ## figures and tables of docs/, from the commands they name
 	$(BIN)/slater reproduce figure1 --quick --out docs/figures/figure1-quick
 
 clean:
