@@ -69,3 +69,19 @@ def test_an_iteration_keeps_the_shape_of_the_state_whatever_parts_meet(estimator
         assert jax.tree.structure(after) == jax.tree.structure(state)
         for one, two in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
             assert (one.shape, one.dtype) == (two.shape, two.dtype)
+
+
+def test_the_networks_of_a_rounds_fqe_start_elsewhere_for_every_seed():
+    data = pointmass()
+    task, device = prepare(data, resolve_limits([5], data.cost_names), 0.9)
+    config = PDCAConfig(batch_size=8, hidden=(4,), gamma=0.9, estimator="fqe", warm_steps=0, eta_fast=1e-9)
+    algorithm = PDCA(config)
+    state = algorithm.init(task, jax.random.key(0))
+    batch, first = draw(device, task, jax.random.key(0), config.batch_size), jnp.asarray(config.joint_steps)
+    one, again, other = (
+        algorithm.update(task, state, batch, jax.random.key(seed), first, "ope")[0].h for seed in (1, 1, 2)
+    )
+    assert np.array_equal(one[0].mlp.weights[0], again[0].mlp.weights[0])
+    assert not np.allclose(one[0].mlp.weights[0], other[0].mlp.weights[0])
+    later = algorithm.update(task, state, batch, jax.random.key(2), first + 1, "ope")[0].h
+    assert np.allclose(later[0].mlp.weights[0], state.h[0].mlp.weights[0])  # not started anew

@@ -182,7 +182,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         if phase == "joint":
             state, metrics = self._critics(task, state, batch, pi_s, pi_next, metrics)
         if phase == "ope" and state.model is None:
-            state = self._fresh_estimator(task, state, step)
+            state = self._fresh_estimator(task, state, key, step)
         if (phase == "ope" or not in_rounds) and state.model is None:
             state, metrics = self._estimator(task, state, batch, pi_next, metrics)
         if phase == "joint":
@@ -214,14 +214,13 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         fg_target = polyak(state.fg_target, (f, *g), self.config.polyak) if state.fg_target else ()
         return replace(state, f=f, g=g, opt_fg=opt_fg, fg_target=fg_target), metrics | parts
 
-    def _fresh_estimator(self, task: Task, state: PDCAState, step: Array) -> PDCAState:
+    def _fresh_estimator(self, task: Task, state: PDCAState, key: Array, step: Array) -> PDCAState:
         """New networks h at the first iteration of a round's OPE."""
         config = self.config
         place = (step - config.start) % config.round_length
 
         def fresh() -> tuple[Any, ...]:
-            key = jax.random.fold_in(jax.random.key(0), step)
-            h = self._networks(task, key, len(state.h))
+            h = self._networks(task, jax.random.fold_in(key, 1), len(state.h))
             return h, h, self.fqe.adam.init(h)
 
         kept = (state.h, state.h_target, state.opt_h)
