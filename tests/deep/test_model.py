@@ -129,7 +129,7 @@ def test_a_model_of_luck_is_not_trusted_and_the_warning_names_cost_and_figures()
     assert "cost c0" in warning
     assert f"{max(found['explained_variance'], 0):.0%}" in warning
     assert f"{found['bias']:+.3g}" in warning
-    assert "--preset fqe" in warning
+    assert "the preset fqe" in warning
 
 
 def test_a_model_that_explains_nothing_of_the_reward_is_not_trusted():

@@ -16,7 +16,7 @@ from slater.limits import Limit
 
 F64 = NDArray[np.float64]
 
-__all__ = ["Batch", "Data", "draw", "on_device", "prepare", "transitions"]
+__all__ = ["Batch", "Data", "DrawKeys", "draw", "draw_keys", "on_device", "prepare", "transitions"]
 
 
 class Data(NamedTuple):
@@ -64,6 +64,19 @@ def draw(data: Data, task: Task, key: Array, size: int) -> Batch:
         returns=data.returns[rows],
         s0=data.initial[first],
     )
+
+
+class DrawKeys(NamedTuple):
+    """Keys for what a policy chooses at the s, s' and s0 of one iteration's minibatch."""
+
+    s: Array
+    s_next: Array
+    s0: Array
+
+
+def draw_keys(key: Array) -> DrawKeys:
+    """From an iteration's key: every part of an algorithm that asks here sees the same choices."""
+    return DrawKeys(*jax.random.split(key, 3))
 
 
 def prepare(

@@ -40,9 +40,9 @@ from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, Data
 from slater.deep.game.thresholds import thresholds
 from slater.deep.nets.critic import Critic, make_critic
+from slater.deep.nets.mlp import polyak
 from slater.deep.nets.policy import Gaussian, PolicyNetwork, make_policy
 from slater.deep.nets.vae import CVAE, make_cvae
-from slater.deep.ope.fitted_q import polyak
 from slater.deep.task import Task
 from slater.errors import InputError
 

@@ -32,7 +32,8 @@ from slater.deep.algorithms.base import Config
 from slater.deep.batches import Batch
 from slater.deep.game.dual import PID, DualState, relative_excess
 from slater.deep.nets.critic import Critic, make_critic
-from slater.deep.ope.fitted_q import FittedQ, polyak
+from slater.deep.nets.mlp import polyak
+from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.task import Task
 from slater.errors import InputError
 

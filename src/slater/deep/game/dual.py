@@ -1,17 +1,18 @@
 """The lambda-player: what a multiplier does when it is told by how much each cost exceeds its limit.
 
 All players live on B Delta^I = {lambda >= 0, sum_i lambda_i <= B} (the box rule of Algorithm 2 on
-[0, B]^I) and share one interface: `init(costs)` gives a state, `update(state, excess)` moves it, and
-`state.lam`, shape (I,), is the multiplier now. `excess` is h - tau, shape (I,), in J-units divided by the
-scale of the limit (`relative_excess`), so that one rate serves limits of any size and any discount.
-`EXP3` alone is told something else: the value of the game.
+[0, B]^I) and share one interface: `init(costs)` gives a state, `respond(state, outcome, key)` moves it, and
+`state.lam`, shape (I,), is the multiplier now. Of the outcome of a round most players hear the relative
+excess (h - tau) / tau, so that one rate serves limits of any size and any discount; `EXP3` hears the value
+of the game.
 """
 
 from __future__ import annotations
 
+import abc
 import itertools
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -22,11 +23,13 @@ __all__ = [
     "DUALS",
     "EXP3",
     "PID",
-    "Dual",
+    "DualPlayer",
     "DualState",
+    "ExcessPlayer",
     "ExponentiatedGradient",
     "Greedy",
     "GreedyBox",
+    "Outcome",
     "ProjectedGradient",
     "ProportionalIntegral",
     "make_dual",
@@ -42,16 +45,59 @@ class DualState(eqx.Module):
     memory: Array
 
 
-class Dual(Protocol):
-    """A lambda-player that is told excesses."""
+class Outcome(NamedTuple):
+    """How a round ended, in J-units: estimates of the policy's reward () and costs (I,), and the limits (I,).
+
+    floor: the smallest limit that excesses are measured by, > 0
+    """
+
+    reward: Array
+    costs: Array
+    limits: Array
+    floor: float
+
+    @property
+    def excess(self) -> Array:
+        """The difference h - tau, shape (I,)."""
+        return self.costs - self.limits
+
+    @property
+    def relative_excess(self) -> Array:
+        """See `relative_excess`, shape (I,)."""
+        return relative_excess(self.costs, self.limits, self.floor)
+
+    def lagrangian(self, multipliers: Array) -> Array:
+        """J_R + lambda.(tau - J_C), a scalar."""
+        return self.reward + jnp.sum(multipliers * (self.limits - self.costs))
+
+
+class DualPlayer(Protocol):
+    """A lambda-player of the game."""
 
     def init(self, costs: int) -> DualState:
         """The state before the first move, for `costs` constraints."""
         ...
 
+    def respond(self, state: DualState, outcome: Outcome, key: Array) -> DualState:
+        """One move, given how the round ended; `key` is for players that draw."""
+        ...
+
+
+class ExcessPlayer(abc.ABC):
+    """A lambda-player that is told nothing but excesses, and draws nothing."""
+
+    @abc.abstractmethod
+    def init(self, costs: int) -> DualState:
+        """The state before the first move, for `costs` constraints."""
+
+    @abc.abstractmethod
     def update(self, state: DualState, excess: Array) -> DualState:
         """One move, given the excess of each cost over its limit, shape (I,)."""
-        ...
+
+    def respond(self, state: DualState, outcome: Outcome, key: Array) -> DualState:
+        """One move by the relative excess."""
+        del key
+        return self.update(state, outcome.relative_excess)
 
 
 def relative_excess(h: Array, tau: Array, floor: float) -> Array:
@@ -75,7 +121,7 @@ def project_simplex(x: Array, B: float) -> Array:
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(ExcessPlayer):
     """The minimiser of lambda.(tau - h) over B Delta^I: all of B on the worst cost, or nothing."""
 
     B: float
@@ -91,7 +137,7 @@ class Greedy:
 
 
 @dataclass(frozen=True)
-class GreedyBox:
+class GreedyBox(ExcessPlayer):
     """Algorithm 2 as printed: B on every violated cost (over [0, B]^I; the same as greedy for I = 1)."""
 
     B: float
@@ -106,7 +152,7 @@ class GreedyBox:
 
 
 @dataclass(frozen=True)
-class ProjectedGradient:
+class ProjectedGradient(ExcessPlayer):
     """lambda <- projection of lambda + rate * excess onto B Delta^I."""
 
     B: float
@@ -123,7 +169,7 @@ class ProjectedGradient:
 
 
 @dataclass(frozen=True)
-class ExponentiatedGradient:
+class ExponentiatedGradient(ExcessPlayer):
     """lambda_i proportional to exp(sum of rate * excess_i), beside a slack of weight 1; total B."""
 
     B: float
@@ -147,7 +193,7 @@ class ExponentiatedGradient:
 
 
 @dataclass(frozen=True)
-class ProportionalIntegral:
+class ProportionalIntegral(ExcessPlayer):
     """PI control: lambda = projection of gain * excess + integral, the integral itself kept in B Delta^I."""
 
     B: float
@@ -167,7 +213,7 @@ class ProportionalIntegral:
 
 
 @dataclass(frozen=True)
-class PID:
+class PID(ExcessPlayer):
     """PID control (Stooke et al. 2020) of the excess e, with an integral that cannot wind up:
 
         I <- projection of I + ki e onto B Delta^I
@@ -247,12 +293,16 @@ class EXP3:
         memory = jnp.concatenate([log_w, jnp.stack([low, high, following.astype(log_w.dtype)])])
         return DualState(arms[following], memory)
 
+    def respond(self, state: DualState, outcome: Outcome, key: Array) -> DualState:
+        """One move by the Lagrangian of the arm played."""
+        return self.update(state, outcome.lagrangian(state.lam), jax.random.fold_in(key, 1))
+
 
 #: players that are told excesses; "exp3" is told the Lagrangian
 DUALS = ("greedy", "greedy_box", "projected_gradient", "exponentiated_gradient", "pi")
 
 
-def make_dual(name: str, *, B: float, rate: float, gain: float, start: float, levels: int = 5) -> Dual | EXP3:
+def make_dual(name: str, *, B: float, rate: float, gain: float, start: float, levels: int = 5) -> DualPlayer:
     """The player called `name`: one of `DUALS`, or "exp3", which alone uses `levels`."""
     if name == "exp3":
         return EXP3(B, rate, levels, start)

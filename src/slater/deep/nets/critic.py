@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from slater.deep.nets.mlp import MLP
 from slater.deep.task import Task
 
-__all__ = ["Critic", "make_critic"]
+__all__ = ["Critic", "make_critic", "make_critics"]
 
 
 class Critic(eqx.Module):
@@ -37,3 +38,12 @@ def make_critic(task: Task, hidden: Sequence[int], key: Array, *, layer_norm: bo
     else:
         sizes = [task.obs_dim + task.action_dim, *hidden, 1]
     return Critic(MLP(sizes, key, layer_norm=layer_norm), task.discrete)
+
+
+def make_critics(
+    task: Task, hidden: Sequence[int], key: Array, count: int, *, layer_norm: bool = False
+) -> tuple[Critic, ...]:
+    """`count` critics at random."""
+    return tuple(
+        make_critic(task, hidden, k, layer_norm=layer_norm) for k in jax.random.split(key, count)
+    )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -11,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-__all__ = ["MLP"]
+__all__ = ["MLP", "polyak"]
+
+Tree = TypeVar("Tree")
 
 
 class MLP(eqx.Module):
@@ -59,3 +62,9 @@ def _standardised(x: Array) -> Array:
     """Mean 0 and variance 1 over the last axis (layer normalisation without its gain and shift)."""
     centred = x - jnp.mean(x, axis=-1, keepdims=True)
     return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
+
+
+def polyak(target: Tree, online: Tree, rate: float) -> Tree:
+    """Move a target network: target + rate (online - target), leaf by leaf."""
+    moved: Tree = jax.tree.map(lambda t, o: t + rate * (o - t), target, online)
+    return moved

@@ -82,7 +82,7 @@ def check_model(
     if doubts:
         warning = (
             f"the model, given the actions of {len(logged)} logged episodes, explains {' and '.join(doubts)};"
-            " its estimates cannot be trusted: train with --preset fqe, which needs no model."
+            " its estimates cannot be trusted: train with the preset fqe, which needs no model."
         )
     return {"episodes": len(logged), "trusted": not doubts, "utilities": figures}, warning
 

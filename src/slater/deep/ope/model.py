@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -32,11 +32,12 @@ from slater.data import Dataset, StoredDataset
 from slater.deep.batches import Batch, Data, draw
 from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.ope.base import Careful, Check, Estimate, Estimator, Tick
 from slater.deep.task import Task
 
 __all__ = [
-    "DynamicsModel", "ModelFit", "ModelOPE", "careful_values", "counts_episodes", "fit_step", "make_model",
-    "model_values", "suits_a_model",
+    "DynamicsModel", "ModelEstimator", "ModelFit", "ModelOPE", "careful_values", "counts_episodes",
+    "fit_step", "make_model", "model_values", "suits_a_model",
 ]  # fmt: skip
 
 #: a change of state of more than this many standard deviations is a fault of the simulator or of a network
@@ -240,3 +241,54 @@ class ModelOPE:
     def __call__(self, policy: PolicyNetwork, key: Array) -> NDArray[np.float64]:
         """J of every utility by every network, shape (copies, 1+I), in the units of `model_values`."""
         return np.asarray(self._values(policy, key), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class ModelEstimator(Estimator[ModelFit]):
+    """Rollouts in a model that is fitted to the data before the game; one fit serves all policies.
+
+    copies: networks of the model; steps: iterations of the fit
+    """
+
+    hidden: tuple[int, ...] = (128, 128)
+    learning_rate: float = 1e-3
+    copies: int = 3
+    steps: int = 15_000
+    judges_at_once: ClassVar[bool] = True
+
+    @property
+    def fit_steps(self) -> int:
+        """Iterations of the fit."""
+        return self.steps
+
+    @property
+    def policy_steps(self) -> int:
+        """One: rolling out takes no training."""
+        return 1
+
+    def init(self, task: Task, key: Array) -> ModelFit:
+        """All networks at random."""
+        return make_model(task, self.hidden, self.copies, self.learning_rate, self.steps, key)
+
+    def fit(self, task: Task, state: ModelFit, batch: Batch, key: Array) -> tuple[ModelFit, dict[str, Array]]:
+        """One iteration of regression."""
+        del key
+        fit, loss = fit_step(state, batch, task.gamma, self.learning_rate, self.steps)
+        return fit, {"loss/model": loss}
+
+    def value(self, task: Task, state: ModelFit, policy: PolicyNetwork, first: Array, key: Array) -> Estimate:
+        """The mean over rollouts, by every network."""
+        return Estimate(model_values(task, state.model, policy, first, key))
+
+    def careful(self, task: Task, state: ModelFit, data: Data, tick: Tick) -> Careful:
+        """The same from many more first states."""
+        del tick
+        values = careful_values(task, state.model, data)
+        return lambda policy, key: np.asarray(values(policy, key), dtype=np.float64)
+
+    def check(self, task: Task, state: ModelFit, dataset: Dataset | StoredDataset) -> Check:
+        """Logged episodes, played again in the model."""
+        from slater.deep.ope.check import check_model  # which needs the model's class
+
+        figures, warning = check_model(task, state.model, dataset)
+        return Check(figures["trusted"], {"model_check": figures}, (warning,) if warning else ())

@@ -58,11 +58,12 @@ from slater.deep.algorithms.pdca.losses import (
 from slater.deep.algorithms.pdca.output import aim, cautious, certificate, chosen_mixture
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, Data
-from slater.deep.game.dual import EXP3, DualState, make_dual, relative_excess
+from slater.deep.game.dual import DualState, Outcome, make_dual
 from slater.deep.nets.critic import Critic, make_critic
+from slater.deep.nets.mlp import polyak
 from slater.deep.nets.policy import PolicyNetwork, make_policy
 from slater.deep.ope.check import check_model
-from slater.deep.ope.fitted_q import FittedQ, polyak
+from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.ope.model import ModelFit, fit_step, make_model, model_values, suits_a_model
 from slater.deep.task import Task
 
@@ -280,12 +281,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             estimate = state.estimate + rate * (now - state.estimate)
         moves_now = (step + 1 - config.start) % length == 0
         h, tau = estimate[-task.costs :], aim(config, task)
-        if isinstance(self.dual, EXP3):
-            value = estimate[0] + jnp.sum(state.dual.lam * (tau - h))
-            moved = self.dual.update(state.dual, value, jax.random.fold_in(key, 1))
-        else:
-            floor = 1e-3 / (1.0 - task.gamma)
-            moved = self.dual.update(state.dual, relative_excess(h, tau, floor))
+        outcome = Outcome(estimate[0], h, tau, 1e-3 / (1.0 - task.gamma))
+        moved = self.dual.respond(state.dual, outcome, key)
         dual = jax.tree.map(lambda new, old: jnp.where(moves_now, new, old), moved, state.dual)
         # lambda_bar is over the multipliers that were played, before this move
         round_number = (step + 1 - config.start) // length
