@@ -101,6 +101,21 @@ class GaussianPolicy(_NetworkPolicy):
         # float32 rounding may leave the box by one unit in the last place; simulators refuse that
         return np.clip(actions, self.low, self.high).astype(np.float32)
 
+    def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
+        """Log density of actions `(batch, action_dim)`, in their own units, shape `(batch,)`.
+
+        The density is infinite at the edges of the box; actions there count as a hair inside.
+        """
+        mean, log_std = np.split(self.outputs(observations).astype(np.float64), 2, axis=-1)
+        log_std = np.clip(log_std, *self.log_std_range)
+        half = 0.5 * (self.high.astype(np.float64) - self.low)
+        squashed = np.clip(
+            (np.asarray(actions, dtype=np.float64) - self.low) / half - 1.0, -1 + 1e-6, 1 - 1e-6
+        )
+        before = np.arctanh(squashed)
+        gaussian = -0.5 * ((before - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
+        return np.asarray((gaussian - np.log1p(-(squashed**2)) - np.log(half)).sum(axis=-1))
+
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Every array of the policy, by name."""
         return super().tensors() | {"low": self.low, "high": self.high}
@@ -133,6 +148,13 @@ class CategoricalPolicy(_NetworkPolicy):
         logits = self.outputs(observations)
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=-1, keepdims=True), dtype=np.float32)
+
+    def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
+        """Log probability of action indices `(batch,)`, shape `(batch,)`."""
+        logits = self.outputs(observations).astype(np.float64)
+        logits -= logits.max(axis=-1, keepdims=True)
+        chosen = np.take_along_axis(logits, np.asarray(actions, dtype=np.int64)[:, None], axis=-1)[:, 0]
+        return np.asarray(chosen - np.log(np.exp(logits).sum(axis=-1)))
 
     def act(
         self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False

@@ -1,0 +1,234 @@
+"""Tier 1: verdicts from episodes of the policy itself, in a simulator or in a staged deployment.
+
+Episodes are independent draws of the cost, each at most the steps of an episode times the largest cost of a
+step, so the betting bound applies at any number of them. With `at_most` the policy runs until every limit is
+decided, which the bound allows: it holds at all numbers of episodes together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from slater.certify.bounds import Interval, betting_lower, betting_upper, share_upper
+from slater.certify.verdict import Certificate, Evidence, Gate, LimitVerdict, decide, error_of_each
+from slater.data import Dataset
+from slater.envs.episode import Episode, RunSettings, run_episode
+from slater.envs.evaluation import rollout
+from slater.envs.making import make
+from slater.errors import InputError
+from slater.limits import Limit, Units, resolve_limits
+from slater.policy import Policy
+
+__all__ = ["FunctionPolicy", "certify_episodes", "certify_rollouts", "judge_episodes"]
+
+F64 = NDArray[np.float64]
+
+#: episodes between two looks while a policy runs until it is decided
+LOOK_EVERY = 5
+
+
+@dataclass(frozen=True)
+class FunctionPolicy:
+    """A user's function from observations `(batch, obs_dim)` to actions, as a policy."""
+
+    function: Callable[[NDArray[Any]], ArrayLike]
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[Any]:
+        """What the function says; it has no randomness that Slater could seed."""
+        return np.asarray(self.function(observations))
+
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Any:
+        """An episode without memory."""
+        from slater.policy import MemorylessActor
+
+        return MemorylessActor(self, rng, deterministic)
+
+
+def judge_episodes(
+    costs: F64,
+    names: Sequence[str],
+    limits: Sequence[float],
+    largest: Sequence[float],
+    error: float,
+    *,
+    stopping: bool = False,
+    gates: Sequence[Gate] = (),
+) -> tuple[LimitVerdict, ...]:
+    """Verdicts from costs per episode, shape `(E, I)`, of which none exceeds `largest` `(I,)`.
+
+    `error` is that of one statement; with `stopping` the number of episodes may depend on the costs.
+    """
+    verdicts = []
+    for i, (name, limit, most) in enumerate(zip(names, limits, largest, strict=True)):
+        draws = costs[:, i]
+        interval = Interval(
+            float(draws.mean()),
+            betting_lower(draws, 0.0, most, error, stopping=stopping),
+            betting_upper(draws, 0.0, most, error, stopping=stopping),
+        )
+        verdict, reason = decide(interval, limit, gates)
+        # a share that was looked at after every episode has no Clopper-Pearson bound
+        share = None if stopping else share_upper(int((draws > limit).sum()), len(draws), error)
+        evidence = Evidence("episodes of the policy", interval.estimate, interval.lower, interval.upper)
+        verdicts.append(
+            LimitVerdict(
+                name, float(limit), "per episode", verdict, interval.estimate, interval.lower,
+                interval.upper, "rollouts", reason, tuple(gates), (evidence,), share,
+            )
+        )  # fmt: skip
+    return tuple(verdicts)
+
+
+def _ranges(horizon: int, largest_step_cost: float | Sequence[float], costs: int) -> F64:
+    steps = np.broadcast_to(np.asarray(largest_step_cost, dtype=np.float64), (costs,))
+    if not np.isfinite(steps).all() or (steps <= 0).any():
+        raise InputError(f"the largest cost of a step is {steps.tolist()}; it must be positive and finite.")
+    return np.asarray(horizon * steps, dtype=np.float64)
+
+
+def certify_episodes(
+    episodes: Dataset,
+    *,
+    limits: Iterable[Limit | str | float],
+    confidence: float = 0.95,
+    candidates: int = 1,
+    largest_step_cost: float | Sequence[float] | None = None,
+    gamma: float = 0.99,
+    name: str = "policy",
+) -> Certificate:
+    """The certificate from logged episodes of the policy itself, as a staged deployment gives them.
+
+    `largest_step_cost` bounds the cost of a step, one number or one per cost; unless given, the largest in
+    the log (at least 1), which becomes an assumption of the certificate. `gamma` converts limits that are
+    given as discounted sums.
+    """
+    complete = episodes.episodes.complete
+    if not complete.any():
+        raise InputError("no episode of the data is complete, so nothing is known about costs per episode.")
+    resolved = resolve_limits(limits, episodes.cost_names)
+    per_episode = Units(gamma, episodes.horizon).thresholds(resolved, "episode")
+    seen = np.maximum(episodes.costs.max(axis=0).astype(np.float64), 1.0)
+    most = seen if largest_step_cost is None else largest_step_cost
+    ranges = _ranges(episodes.horizon, most, len(per_episode))
+    costs = episodes.episodes.costs[complete]
+    error = error_of_each(confidence, len(per_episode), candidates)
+    assumptions = [
+        "the episodes are of this policy, independent, and start as they will in deployment.",
+        f"an episode has at most {episodes.horizon} steps and costs at most "
+        + ", ".join(f"{x:g}" for x in ranges)
+        + (" (the largest step cost of the log)." if largest_step_cost is None else "."),
+    ]
+    verdicts = judge_episodes(costs, episodes.cost_names, per_episode.tolist(), ranges.tolist(), error)
+    return Certificate(
+        name, confidence, verdicts, candidates, f"{len(costs)} logged episodes of the policy itself.",
+        tuple(assumptions),
+        {"episode_costs": costs.tolist(), "episode_returns": episodes.episodes.returns[complete].tolist()},
+    )  # fmt: skip
+
+
+def certify_rollouts(
+    policy: Policy | Callable[[NDArray[Any]], ArrayLike],
+    env_id: str,
+    *,
+    limits: Iterable[Limit | str | float],
+    cost_names: Sequence[str] | None = None,
+    episodes: int = 100,
+    at_most: int | None = None,
+    confidence: float = 0.95,
+    candidates: int = 1,
+    horizon: int | None = None,
+    largest_step_cost: float | Sequence[float] = 1.0,
+    gamma: float = 0.99,
+    seed: int = 0,
+    workers: int = 1,
+    deterministic: bool = False,
+    env_options: Mapping[str, Any] | None = None,
+    name: str = "policy",
+    progress: Callable[[Episode], None] | None = None,
+) -> Certificate:
+    """The certificate from running the policy in `env_id`.
+
+    Runs `episodes` episodes, or, with `at_most`, until every limit is decided and never more than that.
+    `cost_names` are those that limits refer to (of the run or data); by default the environment's.
+    `horizon` is the number of steps of an episode where the environment does not state it.
+    """
+    acting: Any = policy if isinstance(policy, Policy) else FunctionPolicy(policy)
+    if at_most is not None and at_most < 1:
+        raise InputError(f"at most {at_most} episodes can decide nothing; give at least 1.")
+    options = dict(env_options or {})
+    env = make(env_id, **options)
+    try:
+        known = tuple(env.cost_names)
+        names = tuple(cost_names) if cost_names is not None else known
+        given = list(limits)
+        if cost_names is None and len(given) == 1 and len(known) != 1:
+            names = ("cost",)
+        resolved = resolve_limits(given, names)
+        scalar = len(names) == 1 and names[0] not in known
+        for missing in () if scalar else [x for x in names if x not in known]:
+            raise InputError(f"the environment has no cost {missing!r}; it has {', '.join(known)}.")
+        columns = [] if scalar else [known.index(x) for x in names]
+        steps = horizon or (env.spec.max_episode_steps if env.spec is not None else None)
+        error = error_of_each(confidence, len(names), candidates)
+        settings = RunSettings(seed=seed, deterministic=deterministic, discount=1.0)
+
+        def of(episode: Episode) -> list[float]:
+            return [episode.cost] if scalar else [float(episode.costs[c]) for c in columns]
+
+        def each() -> Iterator[Episode]:
+            for index in range(at_most or 0):
+                yield run_episode(acting, env, index, settings)
+
+        if at_most is None:
+            ran = rollout(
+                acting, env_id, episodes, seed, workers, deterministic, discount=1.0,
+                env_options=options, progress=progress,
+            )  # fmt: skip
+            costs = ran.cost[:, None] if scalar else ran.costs[:, columns]
+            returns, lengths = ran.returns, ran.lengths
+            steps = steps or int(lengths.max())
+            per_episode = Units(gamma, steps).thresholds(resolved, "episode")
+            ranges = _ranges(steps, largest_step_cost, len(names))
+            verdicts = judge_episodes(costs, names, per_episode.tolist(), ranges.tolist(), error)
+            evidence = f"{len(costs)} episodes in {env_id}, seed {seed}."
+        else:
+            if steps is None:
+                raise InputError(
+                    f"{env_id} does not say how long an episode is; give the horizon to run until decided."
+                )
+            per_episode = Units(gamma, steps).thresholds(resolved, "episode")
+            ranges = _ranges(steps, largest_step_cost, len(names))
+            rows: list[list[float]] = []
+            sums: list[float] = []
+            verdicts = ()
+            for episode in each():
+                rows.append(of(episode))
+                sums.append(episode.total_return)
+                if progress is not None:
+                    progress(episode)
+                if len(rows) % LOOK_EVERY and len(rows) < at_most:
+                    continue
+                verdicts = judge_episodes(
+                    np.array(rows), names, per_episode.tolist(), ranges.tolist(), error, stopping=True
+                )
+                if all(verdict.verdict != "abstain" for verdict in verdicts):
+                    break
+            costs, returns = np.array(rows), np.array(sums)
+            evidence = (
+                f"{len(rows)} of at most {at_most} episodes in {env_id}, seed {seed}, stopped when decided."
+            )
+    finally:
+        env.close()
+    assumptions = (
+        f"{env_id} behaves as the deployment will.",
+        f"an episode has at most {steps} steps and costs at most {', '.join(f'{x:g}' for x in ranges)}.",
+    )
+    details = {"episode_costs": costs.tolist(), "episode_returns": returns.tolist()}
+    return Certificate(name, confidence, verdicts, candidates, evidence, assumptions, details)

@@ -1,0 +1,112 @@
+"""Episodes of the policy itself: verdicts are right as often as they say, also when stopped early."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from slater import InputError
+from slater.certify.rollouts import certify_episodes, certify_rollouts, judge_episodes
+from slater.data import Dataset
+
+STEPS = 20
+
+
+class Toll(gym.Env[np.ndarray, np.ndarray]):
+    """Twenty steps; each costs 1 with the probability that the action says."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Box(0, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        cost = float(self.np_random.random() < action[0])
+        return np.zeros(2, np.float32), 1.0, False, False, {"cost": cost}
+
+
+gym.register("TollCertify-v0", entry_point=Toll, max_episode_steps=STEPS)
+
+
+def _always(rate: float):
+    return lambda observations: np.full((len(observations), 1), rate)
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(0.1, "pass"), (0.25, "abstain"), (0.6, "fail")])
+def test_a_function_is_judged_in_a_simulator(rate: float, verdict: str) -> None:
+    certificate = certify_rollouts(_always(rate), "TollCertify-v0", limits=[5.0], episodes=60)
+    limit = certificate.limits[0]
+    assert certificate.verdict == verdict
+    assert limit.tier == "rollouts"
+    assert limit.lower < limit.estimate < limit.upper
+    assert limit.share_over is not None
+    assert limit.share_over >= np.mean(np.array(certificate.details["episode_costs"]) > 5.0)
+
+
+def test_running_stops_when_decided_and_goes_to_the_end_when_not() -> None:
+    clear = certify_rollouts(_always(0.02), "TollCertify-v0", limits=[10.0], at_most=400)
+    assert clear.verdict == "pass"
+    assert len(clear.details["episode_costs"]) < 60
+    close = certify_rollouts(_always(0.5), "TollCertify-v0", limits=[10.0], at_most=45)
+    assert (close.verdict, len(close.details["episode_costs"])) == ("abstain", 45)
+
+
+def test_repeated_draws_pass_wrongly_at_most_as_often_as_allowed() -> None:
+    # true cost 6 at limits of 5.9 and 6.1: the first may not pass, the second may not fail
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(200):
+        costs = rng.binomial(STEPS, 0.3, size=(40, 1)).astype(float)
+        first = judge_episodes(costs, ["cost"], [5.99], [20.0], 0.1)[0]
+        second = judge_episodes(costs, ["cost"], [6.01], [20.0], 0.1)[0]
+        wrong += (first.verdict == "pass") + (second.verdict == "fail")
+    assert wrong <= 40  # two statements of 10% each over 200 draws
+
+
+def _logged(costs: np.ndarray, *, cut: bool = False) -> Dataset:
+    episodes, steps = costs.shape
+    size = episodes * steps
+    ends = np.arange(size) % steps == steps - 1
+    if cut:
+        ends[-1] = False
+    return Dataset.from_arrays(
+        observations=np.zeros((size, 2)), actions=np.zeros((size, 1)), rewards=np.ones(size),
+        costs=costs.reshape(size, 1), terminals=np.zeros(size, bool), timeouts=ends,
+        next_observations=np.zeros((size, 2)),
+    )  # fmt: skip
+
+
+def test_a_staged_deployment_is_judged_from_its_file() -> None:
+    rng = np.random.default_rng(0)
+    data = _logged((rng.random((80, STEPS)) < 0.1).astype(float), cut=True)
+    assert certify_episodes(data, limits=["4"]).verdict == "pass"
+    assert certify_episodes(data, limits=["0.02/step"]).verdict == "fail"
+    certificate = certify_episodes(data, limits=["4"])
+    assert certificate.evidence_from.startswith("79 ")  # the last episode has no end
+    assert any("largest step cost of the log" in line for line in certificate.assumptions)
+    # a wider range and more candidates ask for wider bounds
+    wide = certify_episodes(data, limits=["4"], largest_step_cost=5.0, candidates=10)
+    assert wide.limits[0].upper > certificate.limits[0].upper
+
+
+def test_ten_episodes_without_cost_do_not_pass_a_small_limit() -> None:
+    assert certify_episodes(_logged(np.zeros((10, STEPS))), limits=["1"]).verdict == "abstain"
+
+
+def test_bad_input_gets_one_sentence() -> None:
+    data = _logged(np.zeros((3, STEPS)))
+    with pytest.raises(InputError, match="speed"):
+        certify_episodes(data, limits=["speed=4"])
+    with pytest.raises(InputError, match="must be positive and finite"):
+        certify_episodes(data, limits=["4"], largest_step_cost=math.inf)
+    with pytest.raises(InputError, match="outside its range"):
+        certify_episodes(_logged(np.full((3, STEPS), 2.0)), limits=["4"], largest_step_cost=1.0)
+    with pytest.raises(InputError, match="shape"):
+        certify_rollouts(lambda s: np.zeros((len(s), 3)), "TollCertify-v0", limits=[5.0], episodes=1)
+    with pytest.raises(InputError, match="at most 0"):
+        certify_rollouts(_always(0.1), "TollCertify-v0", limits=[5.0], at_most=0)
