@@ -18,7 +18,7 @@ import numpy as np
 from slater.disk import write_atomic
 from slater.errors import InputError
 
-__all__ = ["restore", "save", "size_of"]
+__all__ = ["read_record", "restore", "save", "size_of"]
 
 Tree = TypeVar("Tree")
 FORMAT = "slater-checkpoint-1"
@@ -42,18 +42,27 @@ def save(path: str | os.PathLike[str], tree: Any, record: dict[str, Any]) -> Non
     write_atomic(path, to_bytes(arrays, metadata={"slater": about}))
 
 
-def restore(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[str, Any]]:
-    """The tree and the record that `save` wrote; `like` gives structure, shapes and types."""
+def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The record that `save` wrote, without the arrays."""
     from safetensors import SafetensorError, safe_open
 
-    if not Path(path).is_file():
-        raise InputError(f"there is no checkpoint {path}.")
     try:
         with safe_open(path, framework="numpy") as file:
             record: dict[str, Any] = json.loads((file.metadata() or {})["slater"])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise InputError(f"{path} is not a checkpoint of Slater, or it is damaged ({error}).") from error
+    return record
+
+
+def restore(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[str, Any]]:
+    """The tree and the record that `save` wrote; `like` gives structure, shapes and types."""
+    from safetensors import safe_open
+
+    if not Path(path).is_file():
+        raise InputError(f"there is no checkpoint {path}.")
+    record = read_record(path)
+    with safe_open(path, framework="numpy") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     if record.get("format") != FORMAT:
         raise InputError(f"{path} has format {record.get('format')!r}; this version reads {FORMAT!r}.")
     wanted = _named(like)

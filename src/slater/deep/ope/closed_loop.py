@@ -1,0 +1,150 @@
+"""Can an estimator be trusted? What it says of each cohort's clone, against what the cohort did.
+
+The clone of a cohort acts in closed loop, as any policy that is to be judged does; its episodes' means are
+known from the log, by episodes that trained neither the clone nor the estimator. So the *means* of return,
+of every cost and of the length are compared, and an error is measured by what it would do to the choice:
+
+    a cost      against max(limit, what the cohort cost): a member of cost c gets at most a share limit / c
+                of a mixture, so that an error of 10% of c is one of 10% of the limit
+    the return  against the largest mean return of a cohort
+    the length  against the cohort's mean length
+
+An estimator passes if every error is within `TOLERANCE` of that, give or take two standard errors of the
+log's means and of its own. Of several that pass, the one with the least error is taken; if none passes,
+nothing that was estimated may be called judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.deep.ope.cohorts import Cohorts
+from slater.deep.task import Task
+
+__all__ = ["TOLERANCE", "ClosedLoop", "Judged", "best_estimator", "judge"]
+
+F64 = NDArray[np.float64]
+#: largest error of a mean, as a share of what it is measured by
+TOLERANCE = 0.25
+#: standard errors that are given on top
+ALLOWED_ERRORS = 2.0
+#: bounds of the margin that the data may ask for, as a share of the limit
+MARGIN = (0.02, 0.3)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What an estimator says of K policies, (K, 2+I): utilities in J-units, then the length (NaN: not said).
+
+    mean; spread: standard deviation between its networks; error: of the mean, by the number of rollouts.
+    """
+
+    mean: F64
+    spread: F64
+    error: F64
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedLoop:
+    """An estimator's errors over cohorts.
+
+    relative: (K, 2+I) error of each mean as a share of what it is measured by
+    allowed: (K, 2+I) the share up to which an error passes
+    sampling: (I,) standard error of the log's mean of each cost, as a share of what it is measured by
+    """
+
+    name: str
+    relative: F64
+    allowed: F64
+    estimated: F64
+    logged: F64
+    sampling: F64
+
+    @property
+    def passes(self) -> bool:
+        """Whether every error is within what is allowed."""
+        said = np.isfinite(self.relative)
+        return bool(np.all(np.abs(self.relative[said]) <= self.allowed[said]))
+
+    @property
+    def score(self) -> float:
+        """Root mean square of the relative errors."""
+        return float(np.sqrt(np.nanmean(self.relative**2)))
+
+    @property
+    def margin(self) -> F64:
+        """Share of every limit to hold back, shape (I,).
+
+        For what this estimator says too little of the cohorts' costs, and for the log's own luck.
+        """
+        too_little = np.maximum(-self.relative[:, 1:-1], 0.0)
+        return np.clip(np.sqrt(np.mean(too_little**2, axis=0) + self.sampling**2), *MARGIN)
+
+    def describe(self, task: Task, cohorts: Cohorts) -> dict[str, Any]:
+        """Verdict, score, margin, and every cohort's logged and estimated means, in the data's units."""
+        names = ("reward", *task.cost_names, "length")
+        rows = []
+        for k, cohort in enumerate(cohorts.names):
+            rows.append(
+                {
+                    "cohort": cohort,
+                    "logged": dict(zip(names, in_data_units(task, self.logged[k]), strict=True)),
+                    "estimated": dict(zip(names, in_data_units(task, self.estimated[k]), strict=True)),
+                    "passes": bool(np.all(~(np.abs(self.relative[k]) > self.allowed[k]))),
+                }
+            )
+        margin = dict(zip(task.cost_names, self.margin.tolist(), strict=True))
+        return {
+            "estimator": self.name, "passes": self.passes, "error": self.score, "margin": margin,
+            "cohorts": rows,
+        }  # fmt: skip
+
+
+def in_data_units(task: Task, values: F64) -> list[float | None]:
+    """Utilities in J-units and a length, (2+I,), as sums over an episode in the data's units (None: NaN)."""
+    sums = task.unscaled(values[:-1])
+    if task.units.horizon is not None and all(limit.unit != "discounted" for limit in task.limits):
+        sums = sums * task.units.horizon * (1.0 - task.gamma)
+    return [None if not np.isfinite(x) else float(x) for x in (*sums, values[-1])]
+
+
+def judge(task: Task, cohorts: Cohorts, sums: F64, name: str, said: Judged) -> ClosedLoop:
+    """The errors of what an estimator `said` of the cohorts' clones; `sums` are `cohorts.outcomes`."""
+    logged, sampling = cohorts.means(sums, held=True)
+    size = np.abs(logged)
+    size[:, 0] = max(float(np.abs(logged[:, 0]).max()), 1e-9)
+    size[:, 1:-1] = np.maximum(size[:, 1:-1], task.tau)
+    size = np.maximum(size, 1e-9)
+    allowed = TOLERANCE + ALLOWED_ERRORS * np.sqrt(sampling**2 + said.error**2) / size
+    costs = sums[cohorts.labels >= 0, 1:-1]
+    luck = costs.std(axis=0) / np.sqrt(len(costs)) / np.maximum(costs.mean(axis=0), task.tau)
+    return ClosedLoop(name, (said.mean - logged) / size, allowed, said.mean, logged, luck)
+
+
+def best_estimator(checks: Sequence[ClosedLoop]) -> ClosedLoop | None:
+    """The one that passes with the least error; None if none passes."""
+    passing = [check for check in checks if check.passes]
+    return min(passing, key=lambda check: check.score) if passing else None
+
+
+def sentence(task: Task, cohorts: Cohorts, checks: Mapping[str, ClosedLoop]) -> str:
+    """One line for the user: which estimator judges, and why."""
+    best = best_estimator(list(checks.values()))
+    if best is not None:
+        return (
+            f"estimates by {best.name}: over {len(cohorts)} cohorts of the log its error is {best.score:.0%} "
+            f"of the limit's size, so {best.margin.max():.0%} of the limit is held back"
+        )
+    parts = []
+    for check in checks.values():
+        excess = np.nan_to_num(np.abs(check.relative) - check.allowed, nan=-np.inf)
+        k, u = np.unravel_index(int(excess.argmax()), excess.shape)
+        name = ("reward", *task.cost_names, "length")[u]
+        said, true = in_data_units(task, check.estimated[k])[u], in_data_units(task, check.logged[k])[u]
+        parts.append(f"{check.name} says {said:.3g} of {name} for {cohorts.names[k]}, which had {true:.3g}")
+    return "no estimator passes its check on the log's cohorts (" + "; ".join(parts) + "): not judged"

@@ -1,0 +1,304 @@
+"""OPE by a probabilistic ensemble: rollouts in networks that know noise, ends and each other's data apart.
+
+Each of M networks has two parts,
+
+    s' ~ s + N(mean(s, a), std(s, a)),      U = U(s, a, s'),   P(end | s, a, s')
+
+and its own bootstrap of the log's *episodes*, so that what the networks disagree about is what the data
+leave open, not only how they were initialised. Rollouts sample s': where a cost sets in beyond a line, the
+mean state may never cross it and the noise does. A cost that is an indicator has a logistic head on the
+state after the step, trained by cross-entropy, so that errors near 0 stay near 0; other utilities are
+regressed. An episode's end weighs what comes after it by the probability of being alive, and the mean
+length is estimated beside the utilities.
+
+The Gaussian is fitted by the likelihood with each term weighted by its own standard deviation (beta-NLL,
+Seitzer et al. 2022, beta = 1/2): the plain likelihood neglects entries that are hard to predict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from numpy.typing import NDArray
+
+from slater.data import Dataset
+from slater.deep.batches import transitions
+from slater.deep.nets.mlp import MLP
+from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.ope.model import LARGEST_CHANGE, counts_episodes
+from slater.deep.task import Task, normalised
+
+__all__ = [
+    "Ensemble", "EnsembleSettings", "Values", "careful", "ensemble_values", "fit_ensemble", "random_ensemble",
+    "rollout_length",
+]  # fmt: skip
+
+#: range of the log standard deviation of a change of state, in units of that entry's typical change
+LOG_STD = (-7.0, 1.0)
+#: weight of the outcomes' losses beside the state's
+OUTCOME_WEIGHT = 4.0
+
+
+@dataclass(frozen=True)
+class EnsembleSettings:
+    """How an ensemble is fitted; equal settings on equal data give the same bits."""
+
+    copies: int = 4
+    """networks"""
+    steps: int = 10_000
+    """iterations"""
+    batch_size: int = 128
+    """transitions per network and iteration"""
+    learning_rate: float = 1e-3
+    """of Adam, falling to 0 along a cosine"""
+    hidden: tuple[int, ...] = (128, 128)
+    """layers of the part that predicts s'"""
+    outcome_hidden: tuple[int, ...] = (64, 64)
+    """layers of the part that predicts utilities and ends"""
+    seed: int = 0
+    """of the bootstrap, the initial weights and the minibatches"""
+
+
+class Ensemble(eqx.Module):
+    """M networks, whose leaves have an axis M first, and what the data have shown.
+
+    dynamics: (s, a) -> mean and log standard deviation of the change of s, in `unit`
+    outcomes: (s, a, s') -> utilities (logits of those that are indicators), logit of an end
+    unit: (obs_dim,) root mean square of s' - s; low, high: (obs_dim,) range of observations
+    utility_low, utility_high: (1+I,); indicator: (1+I,) whether the utility takes its two extremes only
+    ends: () 1 if any episode was ended by the task, else 0: small probabilities would add up
+    """
+
+    dynamics: MLP
+    outcomes: MLP
+    unit: Array
+    low: Array
+    high: Array
+    utility_low: Array
+    utility_high: Array
+    indicator: Array
+    ends: Array
+
+    @property
+    def copies(self) -> int:
+        """M."""
+        return int(jax.tree.leaves(self.dynamics)[0].shape[0])
+
+    def only(self, which: slice) -> Ensemble:
+        """Some of its networks."""
+        parts = jax.tree.map(lambda leaf: leaf[which], (self.dynamics, self.outcomes))
+        found: Ensemble = eqx.tree_at(lambda e: (e.dynamics, e.outcomes), self, parts)
+        return found
+
+    def change(self, dynamics: MLP, s: Array, a: Array) -> tuple[Array, Array]:
+        """Mean and log standard deviation of the change of s, in `unit`, by one network for a batch."""
+        mean, raw = jnp.split(dynamics(jnp.concatenate([s, a], axis=-1)), 2, axis=-1)
+        low, high = LOG_STD
+        log_std = high - jax.nn.softplus(high - raw)
+        return mean, low + jax.nn.softplus(log_std - low)
+
+    def outcome(self, outcomes: MLP, s: Array, a: Array, s_next: Array) -> tuple[Array, Array]:
+        """Expected utilities (batch, 1+I) and P(end) (batch,) of a step, by one network."""
+        out = outcomes(jnp.concatenate([s, a, s_next], axis=-1))
+        width = self.utility_high - self.utility_low
+        chance = self.utility_low + width * jax.nn.sigmoid(out[:, :-1])
+        # regressed utilities may overshoot by their range: a clip at its bounds would turn noise into bias
+        regressed = jnp.clip(out[:, :-1], self.utility_low - width, self.utility_high + width)
+        return jnp.where(self.indicator, chance, regressed), self.ends * jax.nn.sigmoid(out[:, -1])
+
+    def step(self, network: tuple[MLP, MLP], s: Array, a: Array, key: Array) -> tuple[Array, Array, Array]:
+        """A sampled s', its expected utilities and P(end), by one (dynamics, outcomes)."""
+        mean, log_std = self.change(network[0], s, a)
+        change = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
+        # a tenth of the range beyond the range: a rollout that leaves it knows nothing any more
+        room = 0.1 * (self.high - self.low)
+        change = jnp.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE) * self.unit
+        s_next = jnp.clip(s + change, self.low - room, self.high + room)
+        return s_next, *self.outcome(network[1], s, a, s_next)
+
+
+class Values(NamedTuple):
+    """What every network says of a policy; utilities reward first, then costs, then the episode's length.
+
+    mean: (M, 2+I), the utilities in J-units of the task (see `ensemble_values`), the length in steps
+    error: (M, 2+I) standard error of each mean, from the number of rollouts
+    """
+
+    mean: Array
+    error: Array
+
+
+def fit_ensemble(dataset: Dataset, task: Task, settings: EnsembleSettings) -> Ensemble:
+    """The ensemble of a dataset in the task's units; rows without a known next state are left out."""
+    columns = transitions(dataset, task)
+    known = np.flatnonzero(dataset.next_known)
+    episode = np.repeat(np.arange(len(dataset.episodes)), dataset.episodes.lengths)[known]
+    rows = _bootstrap(episode, settings.copies, settings.seed)
+    start = random_ensemble(task, columns, settings)
+    device = {
+        name: jnp.asarray(columns[name]) for name in ("obs", "actions", "utilities", "discount", "next_obs")
+    }
+    return _fitted(task, settings, start, device, jnp.asarray(rows))
+
+
+def random_ensemble(task: Task, columns: dict[str, NDArray[Any]], settings: EnsembleSettings) -> Ensemble:
+    """Networks at random with the statistics of `columns` (see `slater.deep.batches.transitions`)."""
+    obs, utilities, inputs = task.obs_dim, 1 + task.costs, task.obs_dim + task.action_dim
+    key_dynamics, key_outcomes = jax.random.split(jax.random.key(settings.seed))
+
+    def many(sizes: list[int], key: Array) -> MLP:
+        networks: MLP = jax.vmap(lambda k: MLP(sizes, k))(jax.random.split(key, settings.copies))
+        return networks
+
+    change = columns["next_obs"] - columns["obs"]
+    root = np.sqrt(np.mean(change.astype(np.float64) ** 2, axis=0))
+    both = np.stack([columns["obs"].min(axis=0), columns["next_obs"].min(axis=0)])
+    top = np.stack([columns["obs"].max(axis=0), columns["next_obs"].max(axis=0)])
+    u = columns["utilities"]
+    low, high = u.min(axis=0), u.max(axis=0)
+    extreme = np.all((u == low) | (u == high), axis=0) & (high > low)
+    return Ensemble(
+        dynamics=many([inputs, *settings.hidden, 2 * obs], key_dynamics),
+        outcomes=many([inputs + obs, *settings.outcome_hidden, utilities + 1], key_outcomes),
+        unit=jnp.asarray(np.where(root > 1e-6, root, 1.0), jnp.float32),
+        low=jnp.asarray(both.min(axis=0)), high=jnp.asarray(top.max(axis=0)),
+        utility_low=jnp.asarray(low), utility_high=jnp.asarray(high), indicator=jnp.asarray(extreme),
+        ends=jnp.asarray(float((columns["discount"] == 0).any()), jnp.float32),
+    )  # fmt: skip
+
+
+def _bootstrap(episode: NDArray[np.int64], copies: int, seed: int) -> NDArray[np.int32]:
+    """Rows for every network, shape (M, N): of episodes drawn with replacement, cut or refilled to N."""
+    rng = np.random.default_rng(seed)
+    starts = np.flatnonzero(np.append(True, np.diff(episode) != 0))
+    stops = np.append(starts[1:], len(episode))
+    rows = []
+    for _ in range(copies):
+        drawn = rng.integers(len(starts), size=len(starts))
+        own = np.concatenate([np.arange(starts[e], stops[e]) for e in drawn])
+        rows.append(rng.choice(own, len(episode), replace=len(own) < len(episode)))
+    return np.stack(rows).astype(np.int32)
+
+
+def _loss(
+    task: Task, ensemble: Ensemble, network: tuple[MLP, MLP], s: Array, a: Array, u: Array, ended: Array,
+    s_next: Array,
+) -> Array:  # fmt: skip
+    """beta-NLL of the change, cross-entropy of indicators and ends, squared error of other utilities."""
+    dynamics, outcomes = network
+    mean, log_std = ensemble.change(dynamics, s, a)
+    goal = jnp.clip((s_next - s) / ensemble.unit, -LARGEST_CHANGE, LARGEST_CHANGE)
+    nll = 0.5 * ((goal - mean) * jnp.exp(-log_std)) ** 2 + log_std
+    state = jnp.mean(jnp.sum(jax.lax.stop_gradient(jnp.exp(log_std)) * nll, axis=-1))
+    out = outcomes(jnp.concatenate([s, a, s_next], axis=-1))
+    width = jnp.maximum(ensemble.utility_high - ensemble.utility_low, 1e-9)
+    chance = optax.sigmoid_binary_cross_entropy(out[:, :-1], (u - ensemble.utility_low) / width)
+    utility = jnp.where(ensemble.indicator, chance, (out[:, :-1] - u) ** 2)
+    end = optax.sigmoid_binary_cross_entropy(out[:, -1], ended)
+    del task
+    return state + OUTCOME_WEIGHT * jnp.mean(jnp.sum(utility, axis=-1) + end)
+
+
+def _fitted(
+    task: Task, settings: EnsembleSettings, start: Ensemble, device: dict[str, Array], rows: Array
+) -> Ensemble:
+    adam = optax.adam(optax.cosine_decay_schedule(settings.learning_rate, max(settings.steps, 1)))
+    key = jax.random.key(settings.seed + 1)
+
+    @eqx.filter_jit
+    def advance(
+        device: dict[str, Array], rows: Array, carry: tuple[tuple[MLP, MLP], Any], first: Array, last: Array
+    ) -> tuple[tuple[MLP, MLP], Any]:
+        def gradient(network: tuple[MLP, MLP], own: Array) -> tuple[MLP, MLP]:
+            a = device["actions"][own]
+            if task.discrete:
+                a = jax.nn.one_hot(a, task.action_dim)
+            ended = (device["discount"][own] == 0).astype(jnp.float32)
+            batch = (device["obs"][own], a, device["utilities"][own], ended, device["next_obs"][own])
+            found: tuple[MLP, MLP] = jax.grad(lambda n: _loss(task, start, n, *batch))(network)
+            return found
+
+        def step(index: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            networks, opt = carry
+            places = jax.random.randint(
+                jax.random.fold_in(key, index), (rows.shape[0], settings.batch_size), 0, rows.shape[1]
+            )
+            grads = jax.vmap(gradient)(networks, jnp.take_along_axis(rows, places, axis=1))
+            updates, opt = adam.update(grads, opt)
+            return optax.apply_updates(networks, updates), opt
+
+        end: tuple[tuple[MLP, MLP], Any] = jax.lax.fori_loop(first, last, step, carry)
+        return end
+
+    networks = (start.dynamics, start.outcomes)
+    carry: tuple[tuple[MLP, MLP], Any] = (networks, adam.init(networks))
+    carry = advance(device, rows, carry, jnp.asarray(0), jnp.asarray(settings.steps))
+    ended: Ensemble = eqx.tree_at(lambda e: (e.dynamics, e.outcomes), start, carry[0])
+    return ended
+
+
+def rollout_length(task: Task) -> int:
+    """Steps of a rollout: the horizon, or less where a discounted sum has but 1% of its weight left."""
+    cut = math.ceil(math.log(0.01) / math.log(max(task.gamma, 0.01)))
+    horizon = task.units.horizon
+    if horizon is None:
+        return cut
+    return horizon if counts_episodes(task) else min(horizon, cut)
+
+
+def ensemble_values(
+    task: Task, ensemble: Ensemble, policy: PolicyNetwork, first: Array, key: Array
+) -> Values:
+    """What every network says of `policy`, from the first states `first`, shape (n, obs_dim).
+
+    Utilities are in J-units of the scaled utilities, to compare with `task.tau`: where limits count
+    episodes, the mean sum over an episode divided by T (1-gamma); else the discounted sum over the steps
+    that data and discount allow, scaled up by the weight of the rest.
+    """
+    gamma, length, whole = task.gamma, rollout_length(task), counts_episodes(task)
+
+    def one(network: tuple[MLP, MLP], key: Array) -> tuple[Array, Array]:
+        def step(carry: tuple[Array, Array, Array], t: Array) -> tuple[tuple[Array, Array, Array], None]:
+            s, alive, total = carry
+            key_choice, key_action, key_next = jax.random.split(jax.random.fold_in(key, t), 3)
+            a = policy.choice(s, key_choice)
+            if task.discrete:  # a choice is then the distribution; an episode takes one action of it
+                a = jax.nn.one_hot(jax.random.categorical(key_action, jnp.log(a + 1e-30)), a.shape[-1])
+            s_next, utilities, end = ensemble.step(network, s, a, key_next)
+            weight = 1.0 if whole else gamma**t
+            gained = jnp.concatenate([weight * utilities, jnp.ones((len(s), 1))], axis=-1)
+            return (s_next, alive * (1.0 - end), total + alive[:, None] * gained), None
+
+        start = (first, jnp.ones(first.shape[0]), jnp.zeros((first.shape[0], 2 + task.costs)))
+        (_, _, total), _ = jax.lax.scan(step, start, jnp.arange(length))
+        size = length * (1.0 - gamma) if whole else 1.0 - gamma**length
+        total = total / jnp.append(jnp.full(1 + task.costs, size), 1.0)
+        return jnp.mean(total, axis=0), jnp.std(total, axis=0) / math.sqrt(first.shape[0])
+
+    keys = jax.random.split(key, ensemble.copies)
+    mean, error = jax.vmap(one)((ensemble.dynamics, ensemble.outcomes), keys)
+    return Values(mean, error)
+
+
+def careful(
+    task: Task, ensemble: Ensemble, initial: NDArray[np.float32], rollouts: int = 256
+) -> Callable[[PolicyNetwork, Array], Values]:
+    """`ensemble_values` from `rollouts` of the first observations `initial` (raw, (E, obs_dim)), compiled."""
+    states = jnp.asarray(normalised(initial, task))
+
+    @eqx.filter_jit
+    def values(ensemble: Ensemble, policy: PolicyNetwork, key: Array) -> Values:
+        key_first, key_rollout = jax.random.split(key)
+        rows = jax.random.randint(key_first, (rollouts,), 0, states.shape[0])
+        return ensemble_values(task, ensemble, policy, states[rows], key_rollout)
+
+    return lambda policy, key: values(ensemble, policy, key)

@@ -1,0 +1,190 @@
+"""What a log tells before any limit is named, fitted once and used by every run on it.
+
+    cohorts   groups of episodes, a clone of each, what each of them did       (`slater.deep.ope.cohorts`)
+    columns   policies that stay with the data, over a grid of multipliers      (`slater.deep.ope.in_sample`)
+    ensemble  a probabilistic model of the episodes that are not held out       (`slater.deep.ope.ensemble`)
+
+None of it depends on a limit's size or on a run's seed: it is the data's. So it is kept in the user's cache
+by the data's fingerprint, the task's units and the settings, and a sweep over limits and seeds fits it once
+(a process that comes second waits for the first).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from slater.data import Dataset
+from slater.deep.batches import transitions
+from slater.deep.engine import checkpoint
+from slater.deep.nets.policy import PolicyNetwork, make_policy
+from slater.deep.ope.cloning import CLONE_LOG_STD, HELD_ROWS, CloneSettings, clone_many, drawn_rows, one_of
+from slater.deep.ope.closed_loop import Judged
+from slater.deep.ope.cohorts import Cohorts, cohort_rows, episode_of_rows, find_cohorts, outcomes
+from slater.deep.ope.ensemble import Ensemble, EnsembleSettings, careful, fit_ensemble, random_ensemble
+from slater.deep.ope.in_sample import InSampleSettings, advantages, row_weights
+from slater.deep.ope.model import counts_episodes
+from slater.deep.task import Task
+
+__all__ = ["Study", "StudySettings", "study"]
+
+F64 = NDArray[np.float64]
+#: part of a cache's name; to be raised when the same settings would give another study
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """How a log is studied."""
+
+    cohorts: int = 8
+    """cohorts at most"""
+    ensemble: EnsembleSettings = field(default_factory=EnsembleSettings)
+    """of the model"""
+    clones: CloneSettings = field(default_factory=CloneSettings)
+    """of clones and columns"""
+    in_sample: InSampleSettings = field(default_factory=InSampleSettings)
+    """of the columns' weights"""
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A studied log.
+
+    policies: P = K + L of them (leaves with an axis P first): a clone per cohort, then the columns
+    likelihoods: (P,) best mean held-out log-likelihood per row of each
+    sums: (E, 2+I) what every episode did, see `outcomes`
+    initial: (E, obs_dim) first observations, raw
+    """
+
+    task: Task
+    cohorts: Cohorts
+    policies: PolicyNetwork
+    likelihoods: F64
+    ensemble: Ensemble
+    sums: F64
+    initial: NDArray[np.float32]
+
+    @property
+    def count(self) -> int:
+        """P."""
+        return len(self.likelihoods)
+
+    def policy(self, index: int) -> PolicyNetwork:
+        """Clone `index` of a cohort, or, from K on, a column."""
+        return one_of(self.policies, index)
+
+    @cached_property
+    def _careful(self) -> Any:
+        return careful(self.task, self.ensemble, self.initial)
+
+    def estimates(self, policies: list[PolicyNetwork], key: Array) -> Judged:
+        """What the ensemble says of each of the policies."""
+        mean, spread, error = [], [], []
+        for number, policy in enumerate(policies):
+            values = self._careful(policy, jax.random.fold_in(key, number))
+            copies = np.asarray(values.mean, np.float64)
+            mean.append(copies.mean(axis=0))
+            spread.append(copies.std(axis=0, ddof=1) if len(copies) > 1 else np.zeros(copies.shape[1]))
+            error.append(np.sqrt(np.mean(np.asarray(values.error, np.float64) ** 2, axis=0) / len(copies)))
+        return Judged(np.array(mean), np.array(spread), np.array(error))
+
+
+def study(
+    dataset: Dataset, task: Task, settings: StudySettings | None = None, cache: Path | None = None
+) -> Study:
+    """The study of a log, from `cache` (a folder) where it is there already; None: fitted, and not kept."""
+    settings = settings or StudySettings()
+    if cache is None:
+        return _studied(dataset, task, settings)
+    cache.mkdir(parents=True, exist_ok=True)
+    path = cache / f"study-{_key(dataset, task, settings)}.safetensors"
+    with open(path.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists():
+            return _read(path, dataset, task, settings)
+        found = _studied(dataset, task, settings)
+        record = {
+            "names": list(found.cohorts.names), "named": found.cohorts.named,
+            "labels": found.cohorts.labels.tolist(), "held": found.cohorts.held.tolist(),
+            "told_apart": None if found.cohorts.told_apart is None else found.cohorts.told_apart.tolist(),
+            "likelihoods": found.likelihoods.tolist(),
+        }  # fmt: skip
+        checkpoint.save(path, (found.policies, found.ensemble), record)
+    return found
+
+
+def cache_folder() -> Path:
+    """The folder of studies: SLATER_CACHE, or `slater` in the user's cache folder."""
+    own = os.environ.get("SLATER_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slater"
+    return (Path(own) if own else base) / "studies"
+
+
+def _key(dataset: Dataset, task: Task, settings: StudySettings) -> str:
+    record = {
+        "version": VERSION, "data": dataset.fingerprint, "gamma": task.gamma, "whole": counts_episodes(task),
+        "horizon": task.units.horizon, "scale": task.scale.tolist(), "mean": task.obs_mean.tolist(),
+        "settings": dataclasses.asdict(settings),
+        "source": None if dataset.source is None else [str(name) for name in dataset.source],
+    }  # fmt: skip
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _studied(dataset: Dataset, task: Task, settings: StudySettings) -> Study:
+    cohorts = find_cohorts(dataset, task, settings.clones, settings.cohorts)
+    columns, episode = transitions(dataset, task), episode_of_rows(dataset)
+    trains = ~cohorts.held[episode]
+    count = max(int(np.bincount(cohorts.labels[episode] + 1).max()), settings.clones.batch_size)
+    train, judge = cohort_rows(dataset, cohorts, count)
+    weights = advantages(dataset, task, trains, settings.in_sample)
+    more = []
+    for part, size in ((trains, count), (~trains, HELD_ROWS)):
+        rows = np.flatnonzero(part)
+        chances = [
+            row_weights(weights[rows], multiplier, settings.in_sample.temperature)
+            for multiplier in settings.in_sample.multipliers
+        ]
+        more.append(np.stack([drawn_rows(rows, size, 0, chance) for chance in chances]))
+    policies, likelihoods = clone_many(
+        task, jnp.asarray(columns["obs"]), jnp.asarray(columns["actions"]),
+        jnp.asarray(np.concatenate([train, more[0]])), jnp.asarray(np.concatenate([judge, more[1]])),
+        settings.clones,
+    )  # fmt: skip
+    ensemble = fit_ensemble(dataset.subset(~cohorts.held), task, settings.ensemble)
+    return Study(
+        task, cohorts, policies, likelihoods, ensemble, outcomes(dataset, task), dataset.initial_observations
+    )
+
+
+def _read(path: Path, dataset: Dataset, task: Task, settings: StudySettings) -> Study:
+    record = checkpoint.read_record(path)
+    count = len(record["likelihoods"])
+    policies = eqx.filter_vmap(lambda k: make_policy(task, settings.clones.hidden, k, CLONE_LOG_STD))(
+        jax.random.split(jax.random.key(0), count)
+    )
+    like = random_ensemble(task, transitions(dataset.subset([0]), task), settings.ensemble)
+    (policies, ensemble), _ = checkpoint.restore(path, (policies, like))
+    told = record["told_apart"]
+    cohorts = Cohorts(
+        tuple(record["names"]), np.array(record["labels"]), np.array(record["held"]), record["named"],
+        None if told is None else np.array(told),
+    )  # fmt: skip
+    return Study(
+        task, cohorts, policies, np.array(record["likelihoods"]), ensemble, outcomes(dataset, task),
+        dataset.initial_observations,
+    )  # fmt: skip
