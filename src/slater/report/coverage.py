@@ -39,7 +39,7 @@ def draw_coverage(path: Path, table: Sequence[dict[str, Any]]) -> None:
         axis.set_yticks(range(len(rows)), [f"{row['datasets']} ({row['judged']})" for row in rows])
         axis.set_title(f"{confidence:.0%} confidence")
         axis.set_xlabel("share of judgements, worst case over limits")
-    axes[0].legend(loc="lower right", fontsize=8)
+    axes[0].legend(loc="upper right", fontsize=8)
     rows = [row for row in table if row["confidence"] == confidences[-1]][::-1]
     axes[-1].barh(
         range(len(rows)), [row["pass_at_twice_the_cost"] for row in rows], color="#117a65", height=0.6

@@ -1,0 +1,226 @@
+"""What another limit would cost: the linear program of the output, solved again for any limits.
+
+A run keeps its policies with estimates of reward and costs. The best mixture within *other* limits is one
+linear program over them, without training; its multiplier is the price of the limit, the reward that one more
+unit of it would buy. A pool of several runs, algorithms and seeds is the same program with more columns.
+
+The estimates are those that the runs made from their logs. A program that picks among many columns picks
+those whose estimates err in their favour, so `margin` holds a share of every limit back, and where columns
+have a spread (the disagreement of their estimators) the program sees cost + spread and reward - spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.errors import InputError
+from slater.mixing import best_mixture
+
+__all__ = ["Column", "Frontier", "Point", "Pool", "mix", "trace"]
+
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A policy that can be mixed: where it is from, and its estimated sums per episode.
+
+    costs and their spread have shape (I,), in the order of the pool's cost names.
+    """
+
+    name: str
+    reward: float
+    costs: tuple[float, ...]
+    reward_spread: float = 0.0
+    cost_spread: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Policies of one or more runs, judged in one unit (sums per episode) over the same costs."""
+
+    cost_names: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise InputError(
+                "there is no policy with estimates to mix; give a run whose members were estimated."
+            )
+        for column in self.columns:
+            if len(column.costs) != len(self.cost_names):
+                raise InputError(
+                    f"{column.name} has {len(column.costs)} costs, but the pool has {len(self.cost_names)} "
+                    f"({', '.join(self.cost_names)}); pool runs over the same costs."
+                )
+
+    @classmethod
+    def union(cls, pools: Sequence[Pool]) -> Pool:
+        """All columns of several pools, which must have the same costs."""
+        if not pools:
+            raise InputError("there is nothing to pool; give at least one run.")
+        names = pools[0].cost_names
+        for pool in pools:
+            if pool.cost_names != names:
+                raise InputError(
+                    f"one run has the costs {', '.join(pool.cost_names)} and another {', '.join(names)}; "
+                    "pool runs over the same costs."
+                )
+        return cls(names, tuple(column for pool in pools for column in pool.columns))
+
+    def bounds(self, deviations: float) -> tuple[F64, F64]:
+        """Reward (K,) less, and costs (K, I) plus, that many spreads."""
+        zero = (0.0,) * len(self.cost_names)
+        reward = np.array([c.reward - deviations * c.reward_spread for c in self.columns])
+        costs = np.array(
+            [np.add(c.costs, deviations * np.array(c.cost_spread or zero)) for c in self.columns]
+        ).reshape(len(self.columns), len(self.cost_names))
+        return reward, costs
+
+
+@dataclass(frozen=True)
+class Point:
+    """The best mixture at some limits (all sums per episode).
+
+    Attributes:
+        limits: what each cost may be, shape (I,).
+        reward, costs: of the mixture by its members' estimates.
+        reward_low, costs_high: the same by the bounds that the program saw.
+        prices: reward that one more unit of each limit would buy; 0 where a limit does not bind.
+        within: whether any mixture keeps the limits by the bounds.
+        weights: name of a column -> its share of episodes.
+
+    """
+
+    limits: tuple[float, ...]
+    reward: float
+    costs: tuple[float, ...]
+    reward_low: float
+    costs_high: tuple[float, ...]
+    prices: tuple[float, ...]
+    within: bool
+    weights: dict[str, float]
+
+
+def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations: float = 1.0) -> Point:
+    """The best mixture of the pool within `limits` less the share `margin`, by bounds."""
+    given = np.asarray(limits, dtype=np.float64)
+    if given.shape != (len(pool.cost_names),):
+        raise InputError(
+            f"{given.size} limits for {len(pool.cost_names)} costs ({', '.join(pool.cost_names)}); "
+            "give one for each."
+        )
+    if not 0.0 <= margin < 1.0:
+        raise InputError(f"the margin is {margin:g}; it is a share of the limit, at least 0 and below 1.")
+    reward, costs = pool.bounds(deviations)
+    unit = np.maximum(given, 1e-3 * np.maximum(np.abs(costs).max(axis=0), 1e-12))
+    best = best_mixture(reward, costs, given * (1.0 - margin), unit=unit, slack=1e-9, least_weight=1e-6)
+    mean_reward, mean_costs = pool.bounds(0.0)
+    chosen = {
+        column.name: float(weight)
+        for column, weight in zip(pool.columns, best.weights, strict=True)
+        if weight > 0
+    }
+    within = best.excess <= 1e-9
+    return Point(
+        tuple(given.tolist()), float(best.weights @ mean_reward), tuple((best.weights @ mean_costs).tolist()),
+        float(best.weights @ reward), tuple((best.weights @ costs).tolist()),
+        tuple(best.prices.tolist()) if within else (float("nan"),) * len(given), within, chosen,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Best mixtures along one limit, or over a grid of two, and what is drawn beside them.
+
+    Attributes:
+        cost_names: of the pool.
+        points: in the order of the limits.
+        columns: every policy, name -> (reward, costs...).
+        episodes: returns and costs of the log's episodes, shape (E, 1 + I), or None.
+        cohorts: name of a source of the log -> mean return and costs, shape (1 + I,).
+        marked: limits that the runs were trained for.
+
+    """
+
+    cost_names: tuple[str, ...]
+    points: tuple[Point, ...]
+    columns: dict[str, tuple[float, ...]]
+    episodes: tuple[tuple[float, ...], ...] | None = None
+    cohorts: dict[str, tuple[float, ...]] | None = None
+    marked: tuple[float, ...] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON; a price that does not exist is null."""
+        return {
+            "unit": "per episode",
+            "costs": list(self.cost_names),
+            "trained_for": self.marked,
+            "points": [
+                {
+                    "limits": list(p.limits),
+                    "within": p.within,
+                    "reward": p.reward,
+                    "reward_low": p.reward_low,
+                    "costs": list(p.costs),
+                    "costs_high": list(p.costs_high),
+                    "prices": list(p.prices) if p.within else None,
+                    "weights": p.weights,
+                }
+                for p in self.points
+            ],
+            "policies": {name: list(values) for name, values in self.columns.items()},
+            "cohorts": {k: list(v) for k, v in (self.cohorts or {}).items()},
+        }
+
+    def table(self) -> str:
+        """One line per point: limits, reward, costs, prices."""
+        lines = [f"{'limit':>16} {'reward':>10} {'cost':>16} {'price of one more unit':>24}"]
+        for p in self.points:
+            price = ", ".join(f"{x:.3g}" for x in p.prices) if p.within else "out of reach"
+            limit, cost = (", ".join(f"{x:.4g}" for x in values) for values in (p.limits, p.costs))
+            lines.append(f"{limit:>16} {p.reward:>10.4g} {cost:>16} {price:>24}")
+        return "\n".join(lines)
+
+
+def trace(
+    pool: Pool,
+    grids: Sequence[Iterable[float]] | None = None,
+    *,
+    margin: float = 0.0,
+    deviations: float = 1.0,
+    resolution: int | None = None,
+) -> Frontier:
+    """The frontier of a pool of one or two costs.
+
+    grids: the limits to solve for, one sequence per cost; by default from the cheapest policy's cost to
+    that of the richest one, 25 values for one cost and 12 x 12 for two (`resolution`).
+    """
+    costs = len(pool.cost_names)
+    if costs > 2:
+        raise InputError(
+            f"a frontier of {costs} costs cannot be drawn; fix all limits but two and mix instead."
+        )
+    reward, highs = pool.bounds(deviations)
+    if grids is None:
+        count = resolution or (25 if costs == 1 else 12)
+        richest = highs[int(reward.argmax())]
+        tops = [max(float(richest[i]), float(np.median(highs[:, i])), 1e-9) for i in range(costs)]
+        grids = [
+            np.linspace(max(float(highs[:, i].min()), 0.0), 1.05 * tops[i] / (1 - margin), count)
+            for i in range(costs)
+        ]
+    axes = [sorted({float(x) for x in grid}) for grid in grids]
+    if len(axes) != costs or any(not axis for axis in axes):
+        raise InputError(f"give limits to solve for, one list for each of {', '.join(pool.cost_names)}.")
+    if any(x < 0 for axis in axes for x in axis):
+        raise InputError("a limit is below 0; limits are sums per episode and at least 0.")
+    mesh = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, costs)
+    points = tuple(mix(pool, row.tolist(), margin=margin, deviations=deviations) for row in mesh)
+    columns = {c.name: (c.reward, *c.costs) for c in pool.columns}
+    return Frontier(pool.cost_names, points, columns)
