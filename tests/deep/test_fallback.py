@@ -100,15 +100,16 @@ def test_the_game_is_the_same_to_the_bit_with_and_without_it(run_with, tmp_path)
 @pytest.mark.xdist_group("fallback")
 def test_the_mixture_is_at_least_as_good_as_it_by_the_estimates(run_with):
     _, result = run_with
-    clone = next(member for member in result["members"] if member["step"] == 20)
-    assert result["fallback"]["weight"] == clone["weight"]
-    assert result["fallback"]["step"] == 20
-    assert 0 < result["fallback"]["share"] < 1
-    limit = result["limits"][0]["discounted"] * 0.9
+    clone = next(member for member in result.members if member.kind == "fallback")
+    assert clone.step == 20
+    assert result.details["fallback"]["weight"] == clone.weight
+    assert result.details["fallback"]["step"] == 20
+    assert 0 < result.details["fallback"]["share"] < 1
+    limit = result.limits[0].discounted * 0.9
     assert clone["careful"]
-    assert clone["estimates"]["c0"] <= limit
-    assert result["mixture_estimates"]["c0"] <= limit * (1 + 1e-6)
-    assert result["mixture_estimates"]["reward"] >= clone["estimates"]["reward"] - 1e-6
+    assert clone.estimates["c0"] <= limit
+    assert result.estimates["c0"] <= limit * (1 + 1e-6)
+    assert result.estimates["reward"] >= clone.estimates["reward"] - 1e-6
 
 
 def test_data_that_are_never_within_the_limits_give_none():
@@ -131,8 +132,8 @@ def test_a_limit_that_cannot_be_met_is_said_with_cost_and_figures(run_with, tmp_
     data = pointmass(episodes=10)
     always = dataclasses.replace(data, costs=np.ones_like(data.costs))
     result = deep.train("pdca", always, [5], tmp_path, **SETTINGS)
-    assert result["mixture_per_episode"]["c0"] > 20
-    assert f"c0: {result['mixture_per_episode']['c0']:.3g} per episode, limit 5." in result["warnings"][-1]
+    assert result.per_episode["c0"] > 20
+    assert f"c0: {result.per_episode['c0']:.3g} per episode, limit 5." in result.warnings[-1]
     assert not any("its own estimate" in text for text in run_with[1].get("warnings", ()))
 
 
@@ -141,10 +142,10 @@ def test_a_model_that_cannot_be_trusted_leaves_the_choice_to_it(tmp_path):
     data = pointmass(episodes=100, noise=0.4)
     longer = SETTINGS | {"steps": 640, "model_steps": 600, "hidden": (32,)}
     result = deep.train("pdca", data, [8], tmp_path, **longer)
-    assert not result["model_check"]["trusted"]
-    assert result["fallback"]["weight"] == 1.0
-    assert sum(member["weight"] for member in result["members"]) == 1.0
-    assert "clone of the data" in result["warnings"][0]
+    assert not result.details["model_check"]["trusted"]
+    assert result.details["fallback"]["weight"] == 1.0
+    assert sum(member.weight for member in result.members) == 1.0
+    assert "clone of the data" in result.warnings[0]
 
 
 def test_it_is_only_where_a_model_can_judge_it_for_the_linear_program():

@@ -18,6 +18,7 @@ from slater.deep.algorithms.bear_lag import mmd
 from slater.deep.algorithms.lagrangian import Twins, excess
 from slater.deep.algorithms.registry import make_config
 from slater.deep.batches import prepare
+from slater.deep.engine.folder import algorithm_of
 from slater.deep.game.dual import PID
 from slater.errors import InputError
 from slater.limits import resolve_limits
@@ -131,7 +132,7 @@ def test_the_numpy_policy_of_bcq_is_the_trained_one(costs, tmp_path):
     dataset = pointmass(costs=costs)
     deep.train("bcq-lag", dataset, [5.0] * costs, tmp_path / "run", **QUICK)
     run = deep.read_run(tmp_path / "run")
-    algorithm = run.make()
+    algorithm = algorithm_of(run)
     task, _ = prepare(dataset, resolve_limits([5.0] * costs, dataset.cost_names), 0.9)
     from slater.deep.engine import checkpoint
 

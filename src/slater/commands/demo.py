@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from slater.commands.parse import parse
 from slater.errors import InputError
+from slater.runs import Result, is_run, open_run, read_result, read_run
 
 if TYPE_CHECKING:
     from slater.data import Dataset
@@ -83,28 +83,27 @@ def run(args: list[str]) -> int:
     try:
         result = _train(data, options)
     except KeyboardInterrupt:
-        if (options.out / "run.json").exists():
+        if is_run(options.out):
             console.print(f"\nStopped; what is done is in {options.out}: give the same command to go on.")
         raise
     _report(console, data, result, options)
     return 0
 
 
-def _train(data: Dataset, options: DemoArgs) -> dict[str, Any]:
+def _train(data: Dataset, options: DemoArgs) -> Result:
     from slater.commands.terminal import Terminal
     from slater.data.samples import ballcircle
-    from slater.deep import read_run, resume, train
+    from slater.deep import resume, train
     from slater.envs import make
 
     make(ENV).close()  # without the simulator, say so before minutes of training
-    if (options.out / "run.json").exists():
+    if is_run(options.out):
         before = read_run(options.out)
         if (before.seed, before.limits, before.settings.get("steps")) != (
             options.seed, _limits(data, options), options.steps,
         ):  # fmt: skip
             raise InputError(f"{options.out} holds another run; choose another folder with --out.")
-        if (options.out / "result.json").is_file():
-            finished: dict[str, Any] = json.loads((options.out / "result.json").read_text())
+        if (finished := read_result(options.out)) is not None:
             return finished
         return resume(options.out, data, Terminal())
     return train(
@@ -120,54 +119,54 @@ def _limits(data: Dataset, options: DemoArgs) -> tuple[str, ...]:
     return tuple(map(str, resolve_limits([options.limit], data.cost_names)))
 
 
-def _report(console: Console, data: Dataset, result: dict[str, Any], options: DemoArgs) -> None:
+def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) -> None:
     from slater import policy as policies
     from slater.envs import rollout
     from slater.report.training import Level, draw_training
-    from slater.runs.metrics import read_metrics
 
-    gamma = json.loads((options.out / "run.json").read_text())["problem"]["gamma"]
-    (limit,) = result["limits"]
+    saved = open_run(options.out)
+    (limit,) = result.limits
+    assert limit.episode is not None
+    assert limit.discounted is not None
     found: dict[str, Rollout] = {}
     for name, file in (("mixture", "mixture"), ("last policy", "policy")):
         policy = policies.load(options.out / f"{file}.safetensors")
         with console.status(f"{options.episodes} episodes of the {name}"):
-            found[name] = rollout(policy, ENV, options.episodes, seed=0, discount=gamma)
+            found[name] = rollout(policy, ENV, options.episodes, seed=0, discount=saved.task.gamma)
 
     # narrow enough for a terminal of 80 columns: no lines between the columns
     table = Table(title="What came out, per episode unless said otherwise", box=None)
     for name in ("", "return", "cost", "limit", "estimated cost"):
         table.add_column(name, justify="left" if name in ("", "limit") else "right", no_wrap=True)
-    last = [row for row in read_metrics(options.out / "metrics.jsonl") if "ope/cost" in row][-1]
     estimates = {
-        "mixture": result.get("mixture_per_episode", {}).get("cost"),
-        "last policy": last["ope/cost"] * limit["episode"] / limit["discounted"],
+        "mixture": (result.per_episode or {}).get("cost"),
+        "last policy": saved.metrics.last("ope/cost")["ope/cost"] * limit.episode / limit.discounted,
     }
     for name, ran in found.items():
         summary = ran.summary()
         cost, estimate = summary["cost"], estimates[name]
         table.add_row(
             name, f"{summary['return'].mean:.0f} ± {summary['return'].standard_error:.0f}",
-            f"{cost.mean:.1f} ± {cost.standard_error:.1f}", _verdict(cost.mean, limit["episode"]),
+            f"{cost.mean:.1f} ± {cost.standard_error:.1f}", _verdict(cost.mean, limit.episode),
             "" if estimate is None else f"{estimate:.1f}",
         )  # fmt: skip
     episodes = data.episodes
     costs = episodes.costs.sum(axis=1)
-    safe = costs <= limit["episode"]
+    safe = costs <= limit.episode
     best = None
     if safe.any():
         index = int(np.where(safe, episodes.returns, -np.inf).argmax())
         best = float(episodes.returns[index])
         table.add_row(
             "best safe episode in data", f"{best:.0f}", f"{costs[index]:.1f}",
-            _verdict(costs[index], limit["episode"]), "",
+            _verdict(costs[index], limit.episode), "",
         )  # fmt: skip
     table.add_row(
         "mean episode in data", f"{episodes.returns.mean():.0f}", f"{costs.mean():.1f}",
-        _verdict(float(costs.mean()), limit["episode"]), "",
+        _verdict(float(costs.mean()), limit.episode), "",
     )  # fmt: skip
     units = ", ".join(
-        f"{limit[unit]:.4g} {word}"
+        f"{getattr(limit, unit):.4g} {word}"
         for unit, word in (
             ("episode", "per episode"), ("discounted", "discounted"), ("step", "per step"),
             ("normalised", "normalised"),
@@ -183,7 +182,7 @@ def _report(console: Console, data: Dataset, result: dict[str, Any], options: De
     levels = {
         name: Level(ran.summary()["return"].mean, ran.summary()["cost"].mean) for name, ran in found.items()
     }
-    draw_training(path, read_metrics(options.out / "metrics.jsonl"), limit, levels, best)
+    draw_training(path, saved.metrics.rows, limit, levels, best)
     console.print(f"\nReward and cost against steps, with the limit: {path}")
     console.print(f"The policy: {options.out / 'mixture.safetensors'}; evaluate it again with")
     console.print(f"    slater evaluate {options.out} --episodes 100")

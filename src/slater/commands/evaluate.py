@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -14,8 +15,12 @@ from rich.progress import Progress
 from slater.commands.parse import parse
 from slater.commands.runs import run_table
 from slater.errors import InputError
-from slater.limits import Units, limit_records, resolve_limits
+from slater.limits import resolve_limits
 from slater.policy import load, with_limits
+from slater.runs import LimitRecord, SavedRun, is_run, open_run, read_run
+
+if TYPE_CHECKING:
+    from slater.envs import Rollout
 
 __all__ = ["run"]
 
@@ -64,8 +69,8 @@ def run(args: list[str]) -> int:
     options = parse(Options, args, "evaluate")
     if options.mixture + options.last + options.members > 1:
         raise InputError("choose one of --mixture, --last and --members.")
-    record = _record(options.run)
-    env = options.env or record.get("run", {}).get("env")
+    saved = _saved(options.run)
+    env = options.env or (saved.run.env if saved else None)
     if env is None:
         raise InputError("give the environment with --env, for example --env bullet/BallCircle.")
     if options.members:
@@ -74,12 +79,11 @@ def run(args: list[str]) -> int:
     policy = load(path)
     from slater.envs import rollout
 
-    problem = record.get("problem", {})
-    limits = [limit for limit in problem.get("limits", []) if limit["episode"] is not None]
-    gamma = problem.get("gamma", 0.99)
+    limits = _per_episode(saved.task.limits) if saved else {}
+    gamma = saved.task.gamma if saved else 0.99
     if options.limit:
-        limits = _other_limits(options.limit, problem)
-        policy = with_limits(policy, [limit["episode"] for limit in limits])
+        limits = _other_limits(options.limit, saved)
+        policy = with_limits(policy, list(limits.values()))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("episodes", total=options.episodes)
         result = rollout(
@@ -88,7 +92,7 @@ def run(args: list[str]) -> int:
             progress=lambda episode: progress.advance(task),
         )  # fmt: skip
     # the DSRL scores are about the scalar cost, so they need a single limit
-    limit = limits[0]["episode"] if len(limits) == 1 else None
+    limit = next(iter(limits.values())) if len(limits) == 1 else None
     verdicts = _verdicts(result, limits)
     if options.json:
         print(json.dumps({"policy": str(path), "limits": verdicts, **result.as_dict(limit)}, indent=1))
@@ -100,24 +104,25 @@ def run(args: list[str]) -> int:
     return 0
 
 
-def _record(path: Path) -> dict[str, Any]:
-    """What is known about the run that the policy belongs to; nothing for a lone policy file."""
-    file = path / "run.json" if path.is_dir() else path.parent / "run.json"
-    if not file.is_file():
-        return {}
-    try:
-        record: dict[str, Any] = json.loads(file.read_text())
-        return record
-    except ValueError as error:
-        raise InputError(f"{file} is not readable as a run ({error}).") from error
+def _saved(path: Path) -> SavedRun | None:
+    """The run that the policy belongs to; None for a lone policy file."""
+    if not path.exists():
+        raise InputError(f"there is no run or policy file {path}.")
+    folder = path if path.is_dir() else path.parent
+    return open_run(folder) if path.is_dir() or is_run(folder) else None
 
 
-def _other_limits(texts: tuple[str, ...], problem: dict[str, Any]) -> list[dict[str, Any]]:
-    """Records of the limits to aim at, per episode too: what a policy with a memory counts down."""
-    if "costs" not in problem:
+def _per_episode(limits: Sequence[LimitRecord]) -> dict[str, float]:
+    """Cost -> limit per episode, where a horizon is known."""
+    return {limit.cost: limit.episode for limit in limits if limit.episode is not None}
+
+
+def _other_limits(texts: Sequence[str], saved: SavedRun | None) -> dict[str, float]:
+    """The limits to aim at, per episode: what a policy with a memory counts down."""
+    if saved is None:
         raise InputError("--limit needs the folder of a run, which knows the costs and the horizon.")
-    limits = resolve_limits(texts, problem["costs"])
-    return limit_records(limits, Units(problem["gamma"], problem["horizon"]))
+    limits = resolve_limits(texts, saved.task.costs)
+    return {str(limit.cost): saved.task.units.episode(limit) for limit in limits}
 
 
 def _policy_file(options: Options) -> Path:
@@ -133,19 +138,18 @@ def _policy_file(options: Options) -> Path:
     return path
 
 
-def _verdicts(result: Any, limits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _verdicts(result: Rollout, limits: Mapping[str, float]) -> list[dict[str, Any]]:
     """Each limit beside the mean cost per episode."""
-    means = result.mean_costs([limit["cost"] for limit in limits])
+    means = result.mean_costs(list(limits))
     return [
-        {"cost": limit["cost"], "limit": limit["episode"], "mean": mean, "within": mean <= limit["episode"]}
-        for limit, mean in zip(limits, means, strict=True)
+        {"cost": cost, "limit": limit, "mean": mean, "within": mean <= limit}
+        for (cost, limit), mean in zip(limits.items(), means, strict=True)
     ]
 
 
 def _judge(options: Options, env: str) -> int:
     """`--members`: every kept policy, and what other outputs than the run's would be worth."""
     from slater.data import load as load_data
-    from slater.deep import read_run
     from slater.experiments.members import judge_members
 
     source = options.data or read_run(options.run).data

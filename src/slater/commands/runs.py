@@ -12,8 +12,12 @@ import tyro
 
 from slater.commands.parse import parse
 from slater.errors import InputError
+from slater.runs import find_runs, is_run, open_run
 
 __all__ = ["run", "run_row", "run_table"]
+
+#: figures of rollouts while training that the table shows
+_SHOWN = ("eval/return", "eval/cost")
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ def run(args: list[str]) -> int:
     options = parse(Options, args, "runs")
     if not options.folder.is_dir():
         raise InputError(f"there is no folder {options.folder}; give one that holds runs.")
-    rows = [run_row(path.parent) for path in sorted(options.folder.rglob("run.json"))]
+    rows = [run_row(folder) for folder in find_runs(options.folder)]
     if options.json:
         print(json.dumps(rows, indent=1))
     elif rows:
@@ -49,45 +53,28 @@ def run(args: list[str]) -> int:
 def run_row(folder: Path) -> dict[str, Any]:
     """What the table says about one run: settings, progress, and what came out."""
     row: dict[str, Any] = {"run": str(folder), "state": "not started"}
+    if not is_run(folder):
+        return row
     try:
-        record = json.loads((folder / "run.json").read_text())
+        saved = open_run(folder)
         row |= {
-            "algorithm": record["run"]["algorithm"],
-            "preset": record["run"]["preset"] or "",
-            "limits": " ".join(record["run"]["limits"]),
-            "seed": record["run"]["seed"],
-            "steps": record["config"]["steps"],
+            "algorithm": saved.run.algorithm,
+            "preset": saved.run.preset or "",
+            "limits": " ".join(saved.run.limits),
+            "seed": saved.run.seed,
+            "steps": saved.record.steps,
             "state": "unfinished",
+            "step": saved.metrics.step,
         }
-        last = _last_line(folder / "metrics.jsonl")
-        row["step"] = last.get("step", 0)
-        for name in ("eval/return", "eval/cost"):
-            if name in last:
-                row[name] = last[name]
-        if (folder / "result.json").is_file():
-            result = json.loads((folder / "result.json").read_text())
+        row |= {name: value for name, value in saved.metrics.last("eval/").items() if name in _SHOWN}
+        if saved.finished:
+            result = saved.result
             row["state"] = "done"
-            for key, unit in (("mixture_per_episode", "episode"), ("mixture_estimates", "discounted")):
-                for name, value in result.get(key, {}).items():
-                    row[f"estimate/{name}/{unit}"] = value
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError, KeyError, TypeError) as error:
+            for sums, unit in ((result.per_episode, "episode"), (result.estimates, "discounted")):
+                row |= {f"estimate/{name}/{unit}": value for name, value in (sums or {}).items()}
+    except InputError as error:
         row["state"] = f"unreadable ({error})"
     return row
-
-
-def _last_line(path: Path) -> dict[str, Any]:
-    """The last whole row, with the last rollout's figures, which not every row has."""
-    found: dict[str, Any] = {}
-    if path.is_file():
-        for line in path.read_text().splitlines():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                break
-            found |= {k: v for k, v in row.items() if k == "step" or k.startswith("eval/")}
-    return found
 
 
 def run_table(rows: Sequence[Mapping[str, Any]]) -> str:

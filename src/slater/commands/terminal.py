@@ -9,9 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from slater.deep import Run, Watcher
+from slater.deep import Watcher
+from slater.deep.engine.folder import algorithm_of
 from slater.deep.task import Task
 from slater.limits import limit_table
+from slater.runs import Result, Run
 
 __all__ = ["Rows", "Terminal", "figures"]
 
@@ -35,9 +37,9 @@ class Rows(Watcher):
         self.rows[self.folder] = row
         self.changed()
 
-    def finished(self, result: Mapping[str, Any]) -> None:
+    def finished(self, result: Result) -> None:
         """Keep the result."""
-        self.rows[self.folder] = {"done": True, **result}
+        self.rows[self.folder] = {"done": True, "steps": result.steps}
         self.changed()
 
 
@@ -58,7 +60,7 @@ class Terminal(Watcher):
         self.console.print(limit_table(task.limits, task.units), highlight=False)
         if step:
             self.console.print(f"resumed at step {step}")
-        total = run.make().config.steps
+        total = algorithm_of(run).config.steps
         self.progress.start()
         self.task = self.progress.add_task(run.algorithm, total=total, completed=step, rate="", figures="")
 
@@ -75,20 +77,21 @@ class Terminal(Watcher):
             self.task, description="choosing", completed=done, total=total, rate="", figures=what
         )
 
-    def finished(self, result: Mapping[str, Any]) -> None:
+    def finished(self, result: Result) -> None:
         """End the line; print what came out."""
         self.progress.stop()
-        weights = [member for member in result["members"] if member["weight"] > 0]
-        self.console.print(f"mixture of {len(weights)} policies, of steps {[m['step'] for m in weights]}")
-        if (cloned := result.get("fallback", {}).get("weight", 0.0)) > 0:
+        weighted = [member for member in result.members if member.weight > 0]
+        steps = [member.step for member in weighted]
+        self.console.print(f"mixture of {len(weighted)} policies, of steps {steps}")
+        if (cloned := result.weights.get("fallback", 0.0)) > 0:
             self.console.print(
                 f"weight {cloned:.2f} is on a clone of the data's rows that stayed within the limits"
             )
-        for key, what in (("mixture_per_episode", "per episode"), ("mixture_estimates", "discounted sums")):
-            if key in result:
-                text = ", ".join(f"{name} {value:.3g}" for name, value in result[key].items())
+        for sums, what in ((result.per_episode, "per episode"), (result.estimates, "discounted sums")):
+            if sums is not None:
+                text = ", ".join(f"{name} {value:.3g}" for name, value in sums.items())
                 self.console.print(f"estimated for the mixture, {what}: {text}")
-        for text in result.get("warnings", ()):
+        for text in result.warnings:
             self.console.print(f"warning: {text}", highlight=False)
 
     def noticed(self, text: str) -> None:

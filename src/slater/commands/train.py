@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from rich.table import Table
 from slater.commands.parse import parse
 from slater.commands.runs import run_row, run_table
 from slater.errors import InputError
+from slater.runs import is_run, read_result, read_run
 
 __all__ = ["run"]
 
@@ -199,7 +199,7 @@ def _run_options(options: Options) -> dict[str, Any]:
 def _resume(options: Options) -> None:
     if not options.all_threads:
         _one_thread()
-    from slater.deep import read_run, resume
+    from slater.deep import resume
 
     assert options.resume is not None
     record = read_run(options.resume)
@@ -293,14 +293,14 @@ def _as_one_program(options: Options, points: Mapping[Path, Mapping[str, str]]) 
 
 def _warnings(folder: Path) -> list[str]:
     """What a finished run warns of."""
-    path = folder / "result.json"
-    return list(json.loads(path.read_text()).get("warnings", ())) if path.is_file() else []
+    result = read_result(folder)
+    return [] if result is None else list(result.warnings)
 
 
 def _worker_arguments(options: Options, point: Mapping[str, str], folder: Path) -> list[str]:
     loggers = ["--tensorboard"] if options.tensorboard else []
     loggers += ["--wandb", options.wandb] if options.wandb is not None else []
-    if (folder / "run.json").exists():
+    if is_run(folder):
         return ["--resume", str(folder), *loggers]
     assert options.data is not None
     limits, settings, seed = _point(options, point)

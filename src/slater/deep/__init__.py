@@ -5,8 +5,8 @@ from slater.errors import InputError
 try:
     from slater.deep.algorithms.base import Algorithm, Config, Member
     from slater.deep.algorithms.registry import algorithms, find, make_config, register
-    from slater.deep.engine.folder import Run, read_run
     from slater.deep.engine.training import DivergedError, Watcher, resume, train
+    from slater.runs import Result, Run, read_run
 except ModuleNotFoundError as error:
     if error.name not in ("jax", "equinox", "optax"):
         raise
@@ -19,6 +19,7 @@ __all__ = [
     "Config",
     "DivergedError",
     "Member",
+    "Result",
     "Run",
     "Watcher",
     "algorithms",

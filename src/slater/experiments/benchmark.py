@@ -33,6 +33,8 @@ from slater.errors import InputError
 from slater.experiments.sources import Source
 from slater.jobs.engines import Cell, Row
 from slater.policy import Mixture, Policy
+from slater.runs import is_run, open_run
+from slater.runs.metrics import last_step
 
 __all__ = [
     "NOT_YET",
@@ -217,7 +219,6 @@ class CellWork:
         from slater.data import load
         from slater.policy import load as load_policy
         from slater.policy import with_limits
-        from slater.runs.metrics import read_metrics
 
         source = self._source(cell)
         dataset = load(source.path)
@@ -232,12 +233,9 @@ class CellWork:
             "log_every": math.gcd(100, cell["curve_every"]),
         }
         train_or_resume(cell, dataset, cell["limits"][:1], folder, options)
-        outcome = json.loads((folder / "result.json").read_text())
-        gamma = json.loads((folder / "run.json").read_text())["problem"]["gamma"]
+        done = open_run(folder)
         curve = [
-            [row["step"], row["eval/return"], row["eval/cost"]]
-            for row in read_metrics(folder / "metrics.jsonl")
-            if "eval/return" in row
+            [row["step"], row["eval/return"], row["eval/cost"]] for row in done.metrics.having("eval/return")
         ]
         policy: Any = load_policy(folder / "mixture.safetensors")
         found = []
@@ -246,9 +244,9 @@ class CellWork:
             measured = measure(
                 with_limits(policy, [limit]) if len(cell["limits"]) > 1 else policy,
                 source.env, episodes=cell["episodes"], seed=EVALUATION_SEED + cell["seed"],
-                deterministic=cell["deterministic"], discount=gamma,
+                deterministic=cell["deterministic"], discount=done.task.gamma,
             )  # fmt: skip
-            estimates = outcome.get("mixture_per_episode", {})
+            estimates = done.result.per_episode or {}
             found.append(
                 {
                     "limit": text,
@@ -266,15 +264,7 @@ class CellWork:
 
 def share_done(folder: Path, steps: int) -> float:
     """How much of a run of `steps` iterations is done, by its metrics; at most .95."""
-    path = folder / "metrics.jsonl"
-    try:
-        with path.open("rb") as file:
-            file.seek(max(path.stat().st_size - 20_000, 0))
-            lines = file.read().decode().splitlines()
-        # the first line may be cut by the seek, the last one by who writes it
-        return 0.95 * max(json.loads(line)["step"] for line in lines[1:-1]) / steps
-    except (OSError, ValueError, KeyError):
-        return 0.0
+    return 0.95 * last_step(folder) / steps
 
 
 def train_or_resume(
@@ -286,12 +276,12 @@ def train_or_resume(
     """
     from slater.deep import resume, train
 
-    if not (folder / "run.json").exists():
+    if not is_run(folder):
         train(
             cell["algorithm"], dataset, limits, folder, seed=cell["seed"], preset=cell["preset"],
             options=options, **cell["settings"],
         )  # fmt: skip
-    elif not (folder / "result.json").exists():
+    elif not open_run(folder).finished:
         resume(folder, dataset)
 
 

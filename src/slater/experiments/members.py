@@ -13,8 +13,7 @@ ways to choose among them:
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from slater.data import Dataset
 from slater.errors import InputError
 from slater.limits import Units
+from slater.runs import LimitRecord, Member, open_run
 
 __all__ = ["judge_members"]
 
@@ -42,40 +42,38 @@ def judge_members(
     from slater.deep.engine.folder import member_policies
     from slater.envs import rollout
 
-    result = _read(folder / "result.json")
-    task = _read(folder / "run.json")["problem"]
-    limits = _episode_limits(result["limits"])
-    costs = [limit["cost"] for limit in result["limits"]]
-    rows = result["members"]
+    saved = open_run(folder)
+    result, task = saved.result, saved.task
+    limits = _episode_limits(result.limits)
+    costs = [limit.cost for limit in result.limits]
+    rows = result.members
     measured = np.zeros((len(rows), 1 + len(limits)))
     for index, policy in enumerate(member_policies(folder, dataset)):
-        ran = rollout(policy, env, episodes=episodes, seed=seed + 10_000 * index, discount=task["gamma"])
+        ran = rollout(policy, env, episodes=episodes, seed=seed + 10_000 * index, discount=task.gamma)
         measured[index] = [ran.returns.mean(), *ran.mean_costs(costs)]
         if tick is not None:
             tick(index + 1, len(rows))
-    estimated = _estimates(rows, Units(task["gamma"], task["horizon"]))
+    estimated = _estimates(rows, task.units)
     names = ("return", *costs)
     members = []
     for index, row in enumerate(rows):
-        line = {"step": row["step"], "weight": row["weight"]} | _named(names, measured[index])
+        line = {"step": row.step, "kind": row.kind, "weight": row.weight} | _named(names, measured[index])
         if estimated is not None:
             line |= {f"estimated_{name}": value for name, value in _named(names, estimated[index]).items()}
         members.append(line)
-    weights = _outputs(rows, measured, estimated, limits, result.get("fallback", {}).get("step"))
+    weights = _outputs(rows, measured, estimated, limits)
     outputs = [{"output": name, **_named(names, w @ measured)} for name, w in weights.items()]
     return {"limits": limits.tolist(), "episodes": episodes, "members": members, "outputs": outputs}
 
 
-def _outputs(
-    rows: Sequence[Mapping[str, Any]], measured: F64, estimated: F64 | None, limits: F64, clone: int | None
-) -> dict[str, F64]:
-    """Weights over the members, by the name of the output; `clone`: the step of the fallback, if any."""
+def _outputs(rows: Sequence[Member], measured: F64, estimated: F64 | None, limits: F64) -> dict[str, F64]:
+    """Weights over the members, by the name of the output."""
     from slater.mixing import lp_weights
 
     each = np.eye(len(rows))
-    played = np.array([row["step"] != clone for row in rows])
+    played = np.array([row.kind != "fallback" for row in rows])
     answer = {
-        "mixture": np.array([row["weight"] for row in rows]), "last": each[-1],
+        "mixture": np.array([row.weight for row in rows]), "last": each[-1],
         "uniform": played / played.sum(),
     }  # fmt: skip
     if not played.all():
@@ -88,32 +86,22 @@ def _outputs(
     return answer | {"hindsight": lp_weights(measured, limits)}
 
 
-def _estimates(rows: Sequence[Mapping[str, Any]], units: Units) -> F64 | None:
+def _estimates(rows: Sequence[Member], units: Units) -> F64 | None:
     """Estimated sums per episode, shape (K, 1+I), or None where there are none."""
-    if not all("estimates" in row for row in rows):
+    found = [row.estimates for row in rows if row.estimates is not None]
+    if len(found) < len(rows):
         return None
-    values = [
-        [units.rescale(value, "discounted", "episode") for value in row["estimates"].values()] for row in rows
-    ]
-    return np.array(values)
+    return np.array(
+        [[units.rescale(value, "discounted", "episode") for value in sums.values()] for sums in found]
+    )
 
 
-def _episode_limits(limits: Sequence[Mapping[str, Any]]) -> F64:
+def _episode_limits(limits: Sequence[LimitRecord]) -> F64:
     """The limits per episode, shape (I,)."""
-    if any(limit["episode"] is None for limit in limits):
+    if any(limit.episode is None for limit in limits):
         raise InputError("the run knows no horizon, so its limits cannot be stated per episode.")
-    return np.array([limit["episode"] for limit in limits], dtype=np.float64)
+    return np.array([limit.episode for limit in limits], dtype=np.float64)
 
 
 def _named(names: Sequence[str], values: F64) -> dict[str, float]:
     return dict(zip(names, map(float, values), strict=True))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise InputError(f"{path} is not there: {path.parent} is not the folder of a finished run.") from None
-    except ValueError as error:
-        raise InputError(f"{path} is not readable as a run ({error}).") from error
-    return content

@@ -7,7 +7,6 @@ through the same worker with the same single thread, so its bits do not depend o
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -19,7 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from slater.errors import InputError
-from slater.runs.metrics import read_metrics
+from slater.runs import read_metrics, read_result
+from slater.runs.metrics import METRICS
 
 __all__ = ["Job", "grid", "last_row", "one_thread", "run_jobs"]
 
@@ -102,8 +102,8 @@ def _last_words(log: IO[bytes]) -> str:
 
 
 def last_row(folder: Path) -> Mapping[str, object]:
-    """The last row of metrics of a run, its result with `done` if it is finished, or nothing."""
-    if (folder / "result.json").is_file():
-        return {"done": True, **json.loads((folder / "result.json").read_text())}
-    rows = read_metrics(folder / "metrics.jsonl")
+    """The last row of metrics of a run, `done` and its steps if it is finished, or nothing."""
+    if (result := read_result(folder)) is not None:
+        return {"done": True, "steps": result.steps}
+    rows = read_metrics(folder / METRICS)
     return rows[-1] if rows else {}

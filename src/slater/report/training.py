@@ -12,6 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from slater.report.curves import LIMIT, MARKERS, PALETTE
+from slater.runs import LimitRecord
 
 __all__ = ["Level", "draw_training"]
 
@@ -24,7 +25,7 @@ class Level(NamedTuple):
 
 
 def draw_training(
-    path: Path, rows: Sequence[Mapping[str, Any]], limit: Mapping[str, Any], levels: Mapping[str, Level],
+    path: Path, rows: Sequence[Mapping[str, Any]], limit: LimitRecord, levels: Mapping[str, Level],
     best: float | None,
 ) -> None:  # fmt: skip
     """Rollouts along the way, estimates beside them, the limit and the finished policies.
@@ -34,7 +35,7 @@ def draw_training(
     """
     measured = [row for row in rows if "eval/return" in row]
     steps = [row["step"] for row in measured]
-    name = limit["cost"]
+    name, per_episode, discounted = limit.cost, limit.episode, limit.discounted
     figure, (top, middle, low) = plt.subplots(
         3, 1, figsize=(8.5, 8), sharex=True, gridspec_kw={"height_ratios": (3, 3, 1.6)}
     )
@@ -46,12 +47,13 @@ def draw_training(
     )
     estimated = [row for row in measured if f"ope/{name}" in row]
     # a discounted estimate as a cost per episode, by the ratio of the limit's own two readings
-    ratio = limit["episode"] / limit["discounted"] if limit["discounted"] else 0.0
+    ratio = per_episode / discounted if per_episode is not None and discounted else 0.0
     middle.plot(
         [row["step"] for row in estimated], [row[f"ope/{name}"] * ratio for row in estimated],
         color=PALETTE[4], linestyle=":", label="its estimate, from the log",
     )  # fmt: skip
-    middle.axhline(limit["episode"], color=LIMIT, linestyle="--", label="limit")
+    if per_episode is not None:
+        middle.axhline(per_episode, color=LIMIT, linestyle="--", label="limit")
     if best is not None:
         top.axhline(best, color=PALETTE[2], linestyle="--", label="best episode in the data within the limit")
     end = rows[-1]["step"] * 1.03

@@ -11,7 +11,6 @@ share the data's gaps with training, and nothing here has seen the environment.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,12 +26,14 @@ from slater.deep.algorithms.base import Algorithm
 from slater.deep.algorithms.registry import find, make_config
 from slater.deep.batches import on_device
 from slater.deep.engine import checkpoint
+from slater.deep.engine.folder import algorithm_of
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.fitted_q import FQE
 from slater.deep.ope.model import ModelOPE, suits_a_model
 from slater.deep.task import Task, state_task
 from slater.errors import InputError
 from slater.limits import resolve_limits
+from slater.runs import open_run, read_run
 
 __all__ = [
     "SPACES",
@@ -133,12 +134,10 @@ class Judge:
         folder: of a run that was trained on `kept`. excess: the largest (J_Ci - tau_i) / tau_i, in the
         estimate that counts; at most 0 if every limit is kept.
         """
-        record = json.loads((folder / "run.json").read_text())
-        run = record["run"]
-        kind = find(run["algorithm"])
-        algorithm: Algorithm[Any, Any] = kind(make_config(kind, run["settings"], run["preset"]))
+        run = read_run(folder)
+        algorithm = algorithm_of(run)
         # the problem as it was trained on, and the held-out rows in its units
-        task = _stated(algorithm, run["limits"], kept)
+        task = _stated(algorithm, run.limits, kept)
         data = on_device(held, task)
         weighted = _weighted_members(folder, algorithm, task, self.members)
         config = algorithm.config
@@ -150,7 +149,7 @@ class Judge:
         )  # fmt: skip
         J = np.zeros(1 + task.costs)
         for step, weight, policy in weighted:
-            copies = estimate(policy, jax.random.fold_in(jax.random.key(run["seed"]), step))
+            copies = estimate(policy, jax.random.fold_in(jax.random.key(run.seed), step))
             J += weight * np.append(copies[:, 0].mean(), copies[:, 1:].max(axis=0))
         tau = task.tau.astype(np.float64)
         raw, names = task.unscaled(J), task.cost_names
@@ -203,18 +202,17 @@ def _weighted_members(
     folder: Path, algorithm: Algorithm[Any, Any], task: Task, most: int
 ) -> list[tuple[int, float, PolicyNetwork]]:
     """Steps, weights and policies of the members with weight; at most `most`, weights summing to 1."""
-    members = json.loads((folder / "result.json").read_text())["members"]
-    chosen = [member for member in members if member["weight"] > 0]
+    chosen = [member for member in open_run(folder).result.members if member.weight > 0]
     if len(chosen) > most:
         places = np.unique(np.linspace(0, len(chosen) - 1, most).round().astype(int))
         chosen = [chosen[place] for place in places]
-    total = sum(member["weight"] for member in chosen)
+    total = sum(member.weight for member in chosen)
     like = judged_policy(algorithm, task)
     return [
         (
-            member["step"],
-            member["weight"] / total,
-            checkpoint.restore(folder / "members" / f"{member['step']:08d}.safetensors", like)[0],
+            member.step,
+            member.weight / total,
+            checkpoint.restore(folder / "members" / f"{member.step:08d}.safetensors", like)[0],
         )
         for member in chosen
     ]

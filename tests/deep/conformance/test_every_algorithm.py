@@ -21,6 +21,7 @@ import slater.deep as deep
 from slater import policy as policies
 from slater.deep.batches import prepare
 from slater.deep.engine import checkpoint
+from slater.deep.engine.folder import algorithm_of
 from slater.errors import InputError
 from slater.limits import resolve_limits
 from slater.policy import Mixture
@@ -205,7 +206,7 @@ def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
     """The state's policy and the file's: equal probabilities, or equal means and spreads of drawn actions."""
     for kind in range(len(kinds(name))):
         run, data = base(name, preset, kind)
-        algorithm = deep.read_run(run).make(data)
+        algorithm = algorithm_of(deep.read_run(run), data)
         task, transitions = prepare(
             data, resolve_limits([5.0] * len(data.cost_names), data.cost_names), algorithm.config.gamma,
             normalise_observations=algorithm.config.normalise_observations,

@@ -59,11 +59,13 @@ class Member:
 
     estimates: (1+I,) estimated discounted sums of scaled utilities, reward first; None if not estimated.
     careful: whether they come from a separate, converged estimate rather than from training.
+    kind: "iterate", or what else it is (`slater.runs.Member`).
     """
 
     step: int
     estimates: tuple[float, ...] | None = None
     careful: bool = False
+    kind: str = "iterate"
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)

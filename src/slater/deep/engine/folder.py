@@ -1,26 +1,18 @@
-"""A run on disk: the record that defines it, and its folder.
+"""The folder of a run in progress; what others read of it is in `slater.runs`.
 
-run.json                 algorithm, settings, data with its fingerprint, limits in all units, seed
 checkpoint.safetensors   the whole state, the step and the members so far; replaced atomically
-metrics.jsonl            one JSON object per line
 members/NNNNNNNN.safetensors   what each kept policy has learned (`member_policies`)
-policy.safetensors, mixture.safetensors   policies (`slater.policy.load`)
-result.json              what came out, when the run is finished
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from slater import __version__
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Member
 from slater.deep.algorithms.registry import find, make_config
@@ -32,63 +24,17 @@ from slater.disk import write_atomic
 from slater.errors import InputError
 from slater.limits import resolve_limits
 from slater.policy import Policy
+from slater.runs import Run, is_run, read_run
+from slater.runs.record import write_record
 
-__all__ = ["Run", "RunFolder", "member_policies", "read_run"]
-
-
-@dataclass(frozen=True)
-class Run:
-    """What defines a run, all of it: the same `Run` gives the same bits (on the same machine).
-
-    algorithm, preset, settings: by name; settings overrule the preset
-    limits: texts as on the command line, one per cost
-    data: where the dataset is from, as a path or a remark; fingerprint: its SHA-256
-    log_every, checkpoint_every: iterations; env, eval_every, eval_episodes: rollouts while training
-    memory: GB (10^9 bytes) for the data; a store that needs more is trained on in shards
-    """
-
-    algorithm: str
-    limits: tuple[str, ...]
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    preset: str | None = None
-    seed: int = 0
-    data: str = "in memory"
-    fingerprint: str = ""
-    log_every: int = 100
-    checkpoint_every: int = 1_000
-    env: str | None = None
-    eval_every: int | None = None
-    eval_episodes: int = 10
-    memory: float = 4.0
-
-    def __post_init__(self) -> None:
-        for name in ("log_every", "checkpoint_every", "eval_episodes"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.eval_every is not None and self.eval_every < 1:
-            raise InputError(f"eval_every must be at least 1, not {self.eval_every}.")
-        if not self.memory > 0:
-            raise InputError(f"memory must be a positive number of GB, not {self.memory}.")
-        if self.seed < 0:
-            raise InputError(f"the seed must be at least 0, not {self.seed}.")
-
-    def make(self, dataset: Dataset | StoredDataset | None = None) -> Algorithm[Any, Any]:
-        """The algorithm with its settings; with the data, those decided that are left to them."""
-        kind = find(self.algorithm)
-        algorithm = kind(make_config(kind, self.settings, self.preset))
-        return algorithm if dataset is None else kind(algorithm.settled(dataset))
+__all__ = ["RunFolder", "algorithm_of", "member_policies"]
 
 
-def read_run(folder: str | Path) -> Run:
-    """The `Run` of a folder."""
-    path = Path(folder) / "run.json"
-    if not path.is_file():
-        raise InputError(f"{folder} is not a run: it has no run.json.")
-    try:
-        record = json.loads(path.read_text())["run"]
-        return Run(**{**record, "limits": tuple(record["limits"])})
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is not readable as a run ({error}).") from error
+def algorithm_of(run: Run, dataset: Dataset | StoredDataset | None = None) -> Algorithm[Any, Any]:
+    """The algorithm of a run with its settings; with the data, those decided that are left to them."""
+    kind = find(run.algorithm)
+    algorithm = kind(make_config(kind, run.settings, run.preset))
+    return algorithm if dataset is None else kind(algorithm.settled(dataset))
 
 
 def member_policies(folder: str | Path, dataset: Dataset) -> list[Policy]:
@@ -98,7 +44,7 @@ def member_policies(folder: str | Path, dataset: Dataset) -> list[Policy]:
         raise InputError(
             f"the data is not what {folder} was started with ({run.data}): its fingerprint differs."
         )
-    algorithm = run.make(dataset)
+    algorithm = algorithm_of(run, dataset)
     config = algorithm.config
     task, transitions = prepare(
         dataset, resolve_limits(run.limits, dataset.cost_names), config.gamma,
@@ -132,14 +78,8 @@ class RunFolder:
                     f"the disk of {self.path} has {free / 2**20:.0f} MB left; "
                     f"this run needs about {3 * state_bytes / 2**20 + 1:.0f} MB."
                 )
-            if not (self.path / "run.json").exists():
-                record = {
-                    "version": __version__,
-                    "run": dataclasses.asdict(run),
-                    "config": dataclasses.asdict(config),
-                    "problem": task.describe(),
-                }
-                write_atomic(self.path / "run.json", json.dumps(record, indent=1).encode())
+            if not is_run(self.path):
+                write_record(self.path, run, config, task.describe())
             write_atomic(self.path / ".writable", b"")
             (self.path / ".writable").unlink()
         except OSError as error:
@@ -151,8 +91,14 @@ class RunFolder:
         if not path.exists():
             return initial, 0
         state, record = checkpoint.restore(path, initial)
+        if any("kind" not in member for member in record["members"]):
+            raise InputError(
+                f"{path} was written by an older version, which did not say what kind each kept policy is; "
+                "train anew, or finish it with the version that began it."
+            )
         self.members = [
-            Member(m["step"], m["estimates"] and tuple(m["estimates"])) for m in record["members"]
+            Member(m["step"], m["estimates"] and tuple(m["estimates"]), kind=m["kind"])
+            for m in record["members"]
         ]
         self.saved = int(record["step"])
         return state, self.saved

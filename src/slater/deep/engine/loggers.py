@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slater.deep.engine.folder import Run
 from slater.deep.engine.training import Watcher
 from slater.deep.task import Task
 from slater.disk import write_atomic
 from slater.errors import InputError
+from slater.runs import Result, Run
+from slater.runs.record import read_record
 
 __all__ = ["Several", "TensorBoard", "WeightsAndBiases"]
 
@@ -37,7 +38,7 @@ class Several(Watcher):
         for watcher in self.watchers:
             watcher.selecting(what, done, total)
 
-    def finished(self, result: Mapping[str, Any]) -> None:
+    def finished(self, result: Result) -> None:
         """Tell them."""
         for watcher in self.watchers:
             watcher.finished(result)
@@ -55,8 +56,8 @@ def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield name, float(value)
 
 
-def _results(result: Mapping[str, Any]) -> dict[str, float]:
-    return {f"mixture/{name}": float(value) for name, value in result.get("mixture_estimates", {}).items()}
+def _results(result: Result) -> dict[str, float]:
+    return {f"mixture/{name}": float(value) for name, value in (result.estimates or {}).items()}
 
 
 class TensorBoard(Watcher):
@@ -85,7 +86,7 @@ class TensorBoard(Watcher):
             self._writer.add_scalar(name, value, self._last)
         self._writer.flush()
 
-    def finished(self, result: Mapping[str, Any]) -> None:
+    def finished(self, result: Result) -> None:
         """The mixture's estimates, and close."""
         for name, value in _results(result).items():
             self._writer.add_scalar(name, value, self._last)
@@ -111,7 +112,7 @@ class WeightsAndBiases(Watcher):
         name = self._folder / "wandb-id"
         if not name.exists():
             write_atomic(name, os.urandom(8).hex().encode())
-        settings = {**vars(run.make().config), "seed": run.seed, "limits": " ".join(run.limits)}
+        settings = {**read_record(self._folder).config, "seed": run.seed, "limits": " ".join(run.limits)}
         try:
             self._run = self._wandb.init(
                 project=self._project, dir=str(self._folder), id=name.read_text(), resume="allow",
@@ -129,7 +130,7 @@ class WeightsAndBiases(Watcher):
         """One row at its step."""
         self._run.log(dict(_numbers(row)), step=row["step"])
 
-    def finished(self, result: Mapping[str, Any]) -> None:
+    def finished(self, result: Result) -> None:
         """The mixture's estimates as the run's summary, and close."""
         self._run.summary.update(_results(result))
         self._run.finish()

@@ -27,7 +27,7 @@ from jax import Array
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm
-from slater.deep.engine.folder import Run
+from slater.deep.engine.folder import algorithm_of
 from slater.deep.engine.sources import fits
 from slater.deep.engine.training import (
     DivergedError,
@@ -43,6 +43,7 @@ from slater.deep.engine.training import (
 from slater.deep.task import Task, state_task
 from slater.errors import InputError
 from slater.limits import resolve_limits
+from slater.runs import Run, is_run, read_result
 
 __all__ = ["Planned", "train_together"]
 
@@ -69,10 +70,10 @@ def train_together(plans: Sequence[Planned], dataset: Dataset | StoredDataset) -
             )
         dataset = dataset.load()
     failures: dict[Path, str] = {}
-    waiting = [plan for plan in plans if not (plan.folder / "result.json").exists()]
+    waiting = [plan for plan in plans if read_result(plan.folder) is None]
     groups: dict[str, list[Planned]] = {}
     for plan in waiting:
-        run = begun(plan.folder, dataset) if (plan.folder / "run.json").exists() else plan.run
+        run = begun(plan.folder, dataset) if is_run(plan.folder) else plan.run
         groups.setdefault(_alike(run, dataset), []).append(replace(plan, run=run))
     with ExitStack() as stack:
         for plan in waiting:
@@ -85,7 +86,7 @@ def train_together(plans: Sequence[Planned], dataset: Dataset | StoredDataset) -
 def _alike(run: Run, dataset: Dataset) -> str:
     """Equal for runs that can be one program: all of the record but the seed, and of the limits the units."""
     record = dataclasses.asdict(replace(run, seed=0))
-    if run.make().limits_are_tau:
+    if algorithm_of(run).limits_are_tau:
         record["limits"] = [limit.unit for limit in resolve_limits(run.limits, dataset.cost_names)]
     # texts from the command line and numbers from Python say the same
     record["settings"] = {name: str(value) for name, value in sorted(run.settings.items())}
@@ -97,7 +98,7 @@ class _Group:
 
     def __init__(self, plans: Sequence[Planned], dataset: Dataset) -> None:
         first = plans[0].run
-        self.algorithm = first.make(dataset)
+        self.algorithm = algorithm_of(first, dataset)
         self.task, self.source = open_data(first, self.algorithm, dataset)
         config = self.algorithm.config
         self.runs = []

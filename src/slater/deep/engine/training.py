@@ -26,13 +26,13 @@ from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import prepare
 from slater.deep.engine import checkpoint
 from slater.deep.engine.finish import finish
-from slater.deep.engine.folder import Run, RunFolder, read_run
+from slater.deep.engine.folder import RunFolder, algorithm_of
 from slater.deep.engine.sources import Shards, Source, Whole, fits
 from slater.deep.task import Task, state_task
 from slater.disk import locked
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
-from slater.runs.metrics import MetricsFile
+from slater.runs import MetricsFile, Result, Run, is_run, read_run
 
 __all__ = [
     "EXPLOSION",
@@ -72,7 +72,7 @@ class Watcher:
     def selecting(self, what: str, done: int, total: int) -> None:
         """Training is over and members are being estimated."""
 
-    def finished(self, result: Mapping[str, Any]) -> None:
+    def finished(self, result: Result) -> None:
         """The run is complete."""
 
     def noticed(self, text: str) -> None:
@@ -90,7 +90,7 @@ def train(
     watcher: Watcher | None = None,
     options: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> dict[str, Any]:
+) -> Result:
     """Train `algorithm` on `dataset` under `limits` into the folder `out`; return the result.
 
     limits: per cost, a `Limit`, a number (per episode) or a text such as "5/discounted". settings: the
@@ -101,7 +101,7 @@ def train(
     run = make_run(algorithm, dataset, limits, seed=seed, preset=preset, options=options, settings=settings)
     folder, watcher = Path(out), watcher or Watcher()
     with held(folder, watcher):
-        if (folder / "run.json").exists():
+        if is_run(folder):
             raise InputError(
                 f"{folder} holds a run already; continue it with --resume {folder} or choose another folder."
             )
@@ -129,9 +129,7 @@ def make_run(
     )  # fmt: skip
 
 
-def resume(
-    folder: str | Path, dataset: Dataset | StoredDataset, watcher: Watcher | None = None
-) -> dict[str, Any]:
+def resume(folder: str | Path, dataset: Dataset | StoredDataset, watcher: Watcher | None = None) -> Result:
     """Continue the run in `folder` from its last checkpoint; `dataset` must be the one it began with."""
     watcher = watcher or Watcher()
     begun(folder, dataset)  # a folder that holds no run is refused before a lock is left in it
@@ -187,12 +185,12 @@ class Training:
         self.run, self.folder, self.watcher = run, RunFolder(folder), watcher
         self.dataset = dataset
         if opened is None:
-            algorithm = run.make(dataset)
+            algorithm = algorithm_of(run, dataset)
             opened = (algorithm, *open_data(run, algorithm, dataset))
         self.algorithm, self.task, self.source = opened
         self.key = jax.random.key(run.seed)
 
-    def go(self) -> dict[str, Any]:
+    def go(self) -> Result:
         """Train to the end; the result."""
         try:
             return self.end(self._loop())
@@ -256,7 +254,7 @@ class Training:
         self._metrics.close()
         self.folder.save(state, step)
 
-    def end(self, state: Any) -> dict[str, Any]:
+    def end(self, state: Any) -> Result:
         """Choose the mixture from the last state and write what came out; the result."""
         data = self.source.at(self.algorithm.config.steps)
         key = jax.random.fold_in(self.key, 2**32 - 2)

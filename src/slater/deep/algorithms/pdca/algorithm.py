@@ -142,7 +142,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     def member(self, task: Task, state: PDCAState, step: int) -> tuple[PolicyNetwork, Member] | None:
         """The state's pi with its estimate; when the model is fitted, the fallback, which has none yet."""
         if state.fallback is not None and self._is_fallback(step):
-            return (state.fallback.pi, Member(step)) if state.fallback.usable else None
+            return (state.fallback.pi, Member(step, kind="fallback")) if state.fallback.usable else None
         return state.pi, Member(step, self.estimates(task, state))
 
     # -- the game -----------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             return super().choose(task, state, data, members, policies, key, tick, examined)
         model = None if state.model is None else state.model.model
         weights, better = chosen_mixture(self.config, task, model, data, members, policies, key, tick)
-        clone = np.array([self._is_fallback(member.step) for member in members])
+        clone = np.array([member.kind == "fallback" for member in members])
         if clone.any() and not examined["model_check"]["trusted"]:
             weights = clone.astype(np.float64)
         return weights, better
@@ -360,7 +360,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         """The `certificate`, and `fallback`: the share of rows it clones, its step and its weight."""
         answer = certificate(self.config, task, state.lam_mean, members, weights)
         if state.fallback is not None:
-            found = [float(w) for m, w in zip(members, weights, strict=True) if self._is_fallback(m.step)]
+            found = [float(w) for m, w in zip(members, weights, strict=True) if m.kind == "fallback"]
             place = (
                 {"step": self.config.start, "weight": found[0]} if found else {"step": None, "weight": 0.0}
             )

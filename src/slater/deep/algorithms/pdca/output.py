@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -56,7 +57,7 @@ def chosen_mixture(
     unknown = np.zeros(1 + task.costs)
     quick = np.array([m.estimates or unknown for m in members], dtype=np.float64)
     weights, used, refined = select(quick, np.asarray(aim(config, task), np.float64), refine, most)
-    better = [Member(m.step, tuple(used[k]), careful=k in refined) for k, m in enumerate(members)]
+    better = [replace(m, estimates=tuple(used[k]), careful=k in refined) for k, m in enumerate(members)]
     return weights, better
 
 

@@ -1,0 +1,163 @@
+"""The record of a run: all that defines it, and what was decided when it began."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slater import __version__
+from slater.disk import read_json, write_json
+from slater.errors import InputError
+from slater.limits import Units
+from slater.runs.result import LimitRecord
+
+__all__ = ["RECORD", "Record", "Run", "TaskRecord", "read_record", "read_run", "write_record"]
+
+#: name of the file in the folder of a run
+RECORD = "run.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What defines a run, all of it: the same `Run` gives the same bits (on the same machine).
+
+    algorithm, preset, settings: by name; settings overrule the preset
+    limits: texts as on the command line, one per cost
+    data: where the dataset is from, as a path or a remark; fingerprint: its SHA-256
+    log_every, checkpoint_every: iterations; env, eval_every, eval_episodes: rollouts while training
+    memory: GB (10^9 bytes) for the data; a store that needs more is trained on in shards
+    """
+
+    algorithm: str
+    limits: tuple[str, ...]
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    preset: str | None = None
+    seed: int = 0
+    data: str = "in memory"
+    fingerprint: str = ""
+    log_every: int = 100
+    checkpoint_every: int = 1_000
+    env: str | None = None
+    eval_every: int | None = None
+    eval_episodes: int = 10
+    memory: float = 4.0
+
+    def __post_init__(self) -> None:
+        for name in ("log_every", "checkpoint_every", "eval_episodes"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.eval_every is not None and self.eval_every < 1:
+            raise InputError(f"eval_every must be at least 1, not {self.eval_every}.")
+        if not self.memory > 0:
+            raise InputError(f"memory must be a positive number of GB, not {self.memory}.")
+        if self.seed < 0:
+            raise InputError(f"the seed must be at least 0, not {self.seed}.")
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What a run was told about its task: sizes, names, discount, steps of a full episode (or None), limits.
+
+    scale: (1+I,) what reward and costs were multiplied by inside
+    """
+
+    obs_dim: int
+    action_dim: int
+    discrete: bool
+    costs: tuple[str, ...]
+    gamma: float
+    horizon: int | None
+    limits: tuple[LimitRecord, ...]
+    scale: tuple[float, ...]
+
+    @property
+    def units(self) -> Units:
+        """To convert between sums over an episode and discounted ones."""
+        return Units(gamma=self.gamma, horizon=self.horizon, bootstrap_timeouts=True)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> TaskRecord:
+        """What `Task.describe` gave."""
+        horizon = record["horizon"]
+        return cls(
+            obs_dim=int(record["obs_dim"]), action_dim=int(record["action_dim"]),
+            discrete=bool(record["discrete"]), costs=tuple(map(str, record["costs"])),
+            gamma=float(record["gamma"]), horizon=None if horizon is None else int(horizon),
+            limits=tuple(map(LimitRecord.from_json, record["limits"])),
+            scale=tuple(map(float, record["scale"])),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run, the settings of its algorithm as they were decided when it began, and its task.
+
+    version: of Slater, which wrote it
+    """
+
+    version: str
+    run: Run
+    config: Mapping[str, Any]
+    task: TaskRecord
+
+    @property
+    def steps(self) -> int:
+        """Iterations in all."""
+        return int(self.config["steps"])
+
+
+#: field of `Run` -> what its JSON may be
+_KINDS: dict[str, tuple[type, ...]] = {
+    "algorithm": (str,), "limits": (list,), "settings": (dict,), "preset": (str, type(None)), "seed": (int,),
+    "data": (str,), "fingerprint": (str,), "log_every": (int,), "checkpoint_every": (int,),
+    "env": (str, type(None)), "eval_every": (int, type(None)), "eval_episodes": (int,),
+    "memory": (int, float),
+}  # fmt: skip
+
+
+def _run(record: Mapping[str, Any]) -> Run:
+    for name, value in record.items():
+        if name not in _KINDS:
+            raise ValueError(f"{name!r} is not known to this version")
+        if not isinstance(value, _KINDS[name]) or isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r}")
+    return Run(**{**record, "limits": tuple(map(str, record["limits"]))})
+
+
+def read_record(folder: str | Path) -> Record:
+    """The record of the run in `folder`; one sentence if there is none or it is damaged."""
+    path = Path(folder) / RECORD
+    if not path.is_file():
+        what = "is not a run: it has no run.json" if Path(folder).is_dir() else "is not there"
+        raise InputError(f"{folder} {what}.")
+    record = read_json(path, "a run")
+    try:
+        config = dict(record["config"])
+        answer = Record(
+            str(record["version"]), _run(record["run"]), config, TaskRecord.from_json(record["problem"])
+        )
+        int(config["steps"])
+    except KeyError as error:
+        raise InputError(f"{path} is not readable as a run (it has no {error}).") from error
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise InputError(f"{path} is not readable as a run ({error}).") from error
+    return answer
+
+
+def read_run(folder: str | Path) -> Run:
+    """The `Run` of a folder."""
+    return read_record(folder).run
+
+
+def write_record(folder: Path, run: Run, config: Any, task: Mapping[str, Any]) -> None:
+    """Write `run.json`. config: a dataclass; task: what `Task.describe` gives."""
+    record = {
+        "version": __version__,
+        "run": dataclasses.asdict(run),
+        "config": dataclasses.asdict(config),
+        "problem": dict(task),
+    }
+    write_json(folder / RECORD, record)

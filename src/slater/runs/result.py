@@ -1,0 +1,167 @@
+"""What came out of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slater.disk import read_json, write_json
+from slater.errors import InputError
+
+if TYPE_CHECKING:
+    from slater.policy import Mixture, SavedPolicy
+
+__all__ = ["RESULT", "LimitRecord", "Member", "Result", "read_result", "write_result"]
+
+#: name of the file in the folder of a run
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class LimitRecord:
+    """A limit as it was given and in every unit; None where the task does not define the unit."""
+
+    cost: str
+    given: str
+    episode: float | None
+    discounted: float | None
+    step: float | None
+    normalised: float | None
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> LimitRecord:
+        """What `slater.limits.limit_records` gave."""
+        values = {
+            unit: None if record[unit] is None else float(record[unit])
+            for unit in ("episode", "discounted", "step", "normalised")
+        }
+        return cls(str(record["cost"]), str(record["given"]), **values)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A policy that a run kept: the share of episodes that its mixture gives it, and what is known about it.
+
+    kind: "iterate", a policy of the game after iteration `step`; "fallback", a clone of the data's safe
+    rows; other algorithms may have other kinds. estimates: discounted sums of reward and costs in the data's
+    units, by name, or None. careful: whether they come from a separate, converged estimate.
+    """
+
+    step: int
+    kind: str
+    weight: float
+    estimates: Mapping[str, float] | None = None
+    careful: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As in `result.json`."""
+        row: dict[str, Any] = {
+            "step": self.step, "kind": self.kind, "weight": self.weight, "careful": self.careful
+        }  # fmt: skip
+        return row if self.estimates is None else {**row, "estimates": dict(self.estimates)}
+
+
+#: keys of `result.json` that are fields of `Result`; all others are `details`
+_FIELDS = (
+    "algorithm", "seed", "steps", "limits", "members", "mixture_estimates", "mixture_per_episode", "warnings",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a run: its policy, what is estimated about it from the data alone, and warnings.
+
+    limits: in all units; members: every kept policy with its weight in the mixture
+    estimates: estimated discounted sums of reward and costs under the mixture, by name; None: not estimated
+    per_episode: the same as sums over a full episode; None where no horizon is known either
+    details: what the algorithm adds: certificate, model_check, ...; folder: where the run is
+    """
+
+    algorithm: str
+    seed: int
+    steps: int
+    limits: tuple[LimitRecord, ...]
+    members: tuple[Member, ...]
+    estimates: Mapping[str, float] | None = None
+    per_episode: Mapping[str, float] | None = None
+    warnings: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @property
+    def policy(self) -> SavedPolicy | Mixture:
+        """The mixture, read from the run's folder: NumPy alone."""
+        from slater.policy import load
+
+        if self.folder is None:
+            raise InputError("this result has no folder to read its policy from.")
+        return load(self.folder / "mixture.safetensors")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Share of episodes by kind of member: {"iterate": .8, "fallback": .2}."""
+        shares: dict[str, float] = {}
+        for member in self.members:
+            shares[member.kind] = shares.get(member.kind, 0.0) + member.weight
+        return shares
+
+    def to_json(self) -> dict[str, Any]:
+        """As in `result.json`."""
+        record: dict[str, Any] = {
+            "algorithm": self.algorithm,
+            "seed": self.seed,
+            "steps": self.steps,
+            "limits": [vars(limit) for limit in self.limits],
+            "members": [member.to_json() for member in self.members],
+        }
+        if self.estimates is not None:
+            record["mixture_estimates"] = dict(self.estimates)
+        if self.per_episode is not None:
+            record["mixture_per_episode"] = dict(self.per_episode)
+        record |= self.details
+        return record | ({"warnings": list(self.warnings)} if self.warnings else {})
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Write `result.json`; atomic."""
+    write_json(folder / RESULT, result.to_json())
+
+
+def read_result(folder: str | Path) -> Result | None:
+    """The result of the run in `folder`, or None if it is not finished."""
+    path = Path(folder) / RESULT
+    if not path.is_file():
+        return None
+    record = read_json(path, "a result")
+    try:
+        # before members had a kind, the fallback was known by its step
+        clone = (record.get("fallback") or {}).get("step")
+        return Result(
+            algorithm=str(record["algorithm"]),
+            seed=int(record["seed"]),
+            steps=int(record["steps"]),
+            limits=tuple(map(LimitRecord.from_json, record["limits"])),
+            members=tuple(_member(row, clone) for row in record["members"]),
+            estimates=_numbers(record.get("mixture_estimates")),
+            per_episode=_numbers(record.get("mixture_per_episode")),
+            warnings=tuple(map(str, record.get("warnings", ()))),
+            details={name: value for name, value in record.items() if name not in _FIELDS},
+            folder=Path(folder),
+        )
+    except KeyError as error:
+        raise InputError(f"{path} is not readable as a result (it has no {error}).") from error
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise InputError(f"{path} is not readable as a result ({error}).") from error
+
+
+def _member(row: Mapping[str, Any], clone: int | None) -> Member:
+    step = int(row["step"])
+    kind = row.get("kind") or ("fallback" if step == clone else "iterate")
+    estimates = _numbers(row.get("estimates"))
+    return Member(step, str(kind), float(row["weight"]), estimates, bool(row.get("careful", False)))
+
+
+def _numbers(values: Mapping[str, Any] | None) -> dict[str, float] | None:
+    return None if values is None else {str(name): float(value) for name, value in values.items()}

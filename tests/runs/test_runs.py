@@ -1,0 +1,100 @@
+"""Runs on disk: what is read, without JAX, and what is refused in one sentence."""
+
+import copy
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slater import InputError
+from slater.runs import find_runs, open_run, read_result
+from slater.runs.metrics import last_step
+
+from .example import RECORD, RESULT, write_run
+
+
+def test_a_run_is_read_typed(tmp_path):
+    saved = open_run(write_run(tmp_path / "run"))
+    assert (saved.run.algorithm, saved.run.limits, saved.record.steps) == ("pdca", ("cost=20",), 200)
+    assert saved.task.units.horizon == 200
+    assert saved.metrics.step == last_step(saved.folder) == 200
+    assert saved.metrics.last("eval/") == {"eval/cost": 3.0}
+    result = saved.result
+    assert result.to_json() == RESULT
+    assert result.weights == {"fallback": 0.25, "iterate": 0.75}
+    assert result.members[0].estimates == {"reward": 1.0, "cost": 2.0}
+    assert list(find_runs(tmp_path)) == [tmp_path / "run"]
+
+
+def test_reading_loads_no_jax(tmp_path):
+    write_run(tmp_path)
+    code = (
+        "import sys; from slater.runs import open_run; r = open_run(sys.argv[1]); r.result; r.metrics; "
+        "sys.exit('jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
+
+
+def test_an_old_result_says_its_fallback_by_step(tmp_path):
+    old = copy.deepcopy(RESULT)
+    for member in old["members"]:
+        del member["kind"]
+    result = open_run(write_run(tmp_path, result=old)).result
+    assert [member.kind for member in result.members] == ["fallback", "iterate"]
+
+
+def test_what_is_no_run_or_not_finished_is_one_sentence(tmp_path):
+    with pytest.raises(InputError, match="nowhere is not there"):
+        open_run(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"is not a run: it has no run\.json"):
+        open_run(tmp_path)
+    saved = open_run(write_run(tmp_path, finished=False))
+    assert read_result(tmp_path) is None
+    with pytest.raises(InputError, match="is not finished"):
+        _ = saved.result
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=3,
+)
+
+
+def mutated(data, record):
+    """`record` with one value, at any depth, replaced or removed."""
+    record = copy.deepcopy(record)
+    place = record
+    while True:
+        keys = list(place) if isinstance(place, dict) else range(len(place))
+        key = data.draw(st.sampled_from(list(keys)))
+        inner = place[key]
+        if isinstance(inner, dict | list) and inner and data.draw(st.booleans()):
+            place = inner
+            continue
+        if isinstance(place, dict) and data.draw(st.booleans()):
+            del place[key]
+        else:
+            place[key] = data.draw(json_values)
+        return record
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_mutated_records_are_read_or_refused_in_one_sentence(tmp_path, data):
+    write_run(tmp_path)
+    name, record = data.draw(st.sampled_from([("run.json", RECORD), ("result.json", RESULT)]))
+    (tmp_path / name).write_text(json.dumps(mutated(data, record)))
+    try:
+        saved = open_run(tmp_path)
+        assert saved.run.seed >= 0
+        assert saved.result.to_json()
+        assert isinstance(saved.record.steps, int)
+    except InputError as error:
+        words = str(error)
+    else:
+        words = ""
+    assert "\n" not in words
