@@ -106,7 +106,7 @@ def test_the_mixture_is_at_least_as_good_as_it_by_the_estimates(run_with):
     assert result.details["fallback"]["step"] == 20
     assert 0 < result.details["fallback"]["share"] < 1
     limit = result.limits[0].discounted * 0.9
-    assert clone["careful"]
+    assert clone.careful
     assert clone.estimates["c0"] <= limit
     assert result.estimates["c0"] <= limit * (1 + 1e-6)
     assert result.estimates["reward"] >= clone.estimates["reward"] - 1e-6
