@@ -1,9 +1,46 @@
 """Slater: offline constrained reinforcement learning.
 
 Policies from logged data that maximise reward while keeping every expected cost under its limit.
+
+    data = slater.load("ball.hdf5")
+    result = slater.train(data, "pdca", limits=["20"])
+    actor = result.policy.begin(rng=np.random.default_rng(0))
+
+Names are loaded when they are first used: `import slater` is quick and loads no JAX.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from slater.errors import InputError
 
-__all__ = ["InputError", "__version__"]
+if TYPE_CHECKING:
+    from slater.data import load
+    from slater.front import evaluate, load_policy, train
+    from slater.limits import Limit
+
+__all__ = ["InputError", "Limit", "__version__", "evaluate", "load", "load_policy", "train"]
 __version__ = "0.1.0"
+
+#: name -> the module that has it
+_LAZY = {
+    "Limit": "slater.limits",
+    "evaluate": "slater.front",
+    "load": "slater.data",
+    "load_policy": "slater.front",
+    "train": "slater.front",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'slater' has no attribute {name!r}")
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

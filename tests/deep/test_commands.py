@@ -67,7 +67,6 @@ def test_a_sweep_gives_what_single_runs_give(data, tmp_path, capsys):
     [
         (["pdca", "nowhere.hdf5", "--limit", "5", "--out", "{out}"], "nowhere.hdf5"),
         (["pdca", "{data}", "--out", "{out}"], "limit"),
-        (["pdca", "{data}", "--limit", "5"], "--out"),
         (["wild", "{data}", "--limit", "5", "--out", "{out}"], "there is no algorithm 'wild'"),
         (["pdca", "{data}", "--limit", "5", "--out", "{out}", "--set", "stepz=1"], "did you mean 'steps'"),
         (["pdca", "{data}", "--limit", "5", "--out", "{out}", "--preset", "own"], "no preset 'own'"),

@@ -136,6 +136,6 @@ def test_data_that_do_not_fit_and_a_lone_run_are_refused_in_a_sentence(tmp_path,
     sets = ["--set", "gamma=0.9", "--set", "hidden=16"]
     words = ["train", "pdca", str(tmp_path / "data.store"), "--limit", "5", "--out", str(tmp_path / "run")]
     assert cli.main([*words, "--seeds", "2", "--engine", "vmap", "--memory", "1e-5", *sets]) == 2
-    assert "needs all data in memory" in capsys.readouterr().err
+    assert "need all data in memory" in capsys.readouterr().err
     assert cli.main([*words, "--engine", "vmap", *sets]) == 2
     assert "is for sweeps" in capsys.readouterr().err

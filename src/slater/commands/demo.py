@@ -91,9 +91,9 @@ def run(args: list[str]) -> int:
 
 
 def _train(data: Dataset, options: DemoArgs) -> Result:
-    from slater.commands.terminal import Terminal
     from slater.data.samples import ballcircle
     from slater.deep import resume, train
+    from slater.deep.engine.progress import shown
     from slater.envs import make
 
     make(ENV).close()  # without the simulator, say so before minutes of training
@@ -105,9 +105,9 @@ def _train(data: Dataset, options: DemoArgs) -> Result:
             raise InputError(f"{options.out} holds another run; choose another folder with --out.")
         if (finished := read_result(options.out)) is not None:
             return finished
-        return resume(options.out, data, Terminal())
+        return resume(options.out, data, shown())
     return train(
-        "pdca", data, [options.limit], options.out, seed=options.seed, watcher=Terminal(),
+        "pdca", data, [options.limit], options.out, seed=options.seed, watcher=shown(),
         options={"env": ENV, "eval_every": EVERY, "data": str(ballcircle())},
         steps=options.steps, **SETTINGS,
     )  # fmt: skip

@@ -70,7 +70,7 @@ def run(args: list[str]) -> int:
     if options.mixture + options.last + options.members > 1:
         raise InputError("choose one of --mixture, --last and --members.")
     saved = _saved(options.run)
-    env = options.env or (saved.run.env if saved else None)
+    env = options.env or (saved.env if saved else None)
     if env is None:
         raise InputError("give the environment with --env, for example --env bullet/BallCircle.")
     if options.members:

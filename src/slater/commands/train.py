@@ -89,19 +89,36 @@ def run(args: list[str]) -> int:
     if options.settings:
         return _print_settings(options.algorithm)
     if options.resume is not None:
-        return _guarded(lambda: _resume(options))
-    if options.out is None:
-        raise InputError("give the folder of the run with --out, for example --out runs/first.")
+        return _guarded(lambda: _resume(options), options.resume)
     if options.data is None:
         options = replace(options, data=_sample())
-    if options.seeds is not None or options.sweep:
-        return _sweep(options)
-    if options.engine == "vmap":
+    swept = options.seeds is not None or bool(options.sweep)
+    if not swept and options.engine == "vmap":
         raise InputError("--engine vmap is for sweeps; add --seeds N or --sweep NAME=V1,V2,...")
-    return _guarded(lambda: _train(options))
+    chosen = options
+    if options.out is None:
+        chosen = replace(options, out=_new_folder(options, swept))
+    try:
+        return _sweep(chosen) if swept else _guarded(lambda: _train(chosen), chosen.out)
+    except InputError:
+        if options.out is None:
+            from slater.front import remove_if_unused
+
+            assert chosen.out is not None
+            remove_if_unused(chosen.out)
+        raise
 
 
-def _guarded(work: Any) -> int:
+def _new_folder(options: Options, swept: bool) -> Path:
+    """A folder of its own below runs/, named after the algorithm and the data; said where it is."""
+    from slater.front import new_run_folder
+
+    folder = new_run_folder("-".join([options.algorithm, Path(str(options.data)).stem] + ["sweep"] * swept))
+    print(f"slater: the {'runs are' if swept else 'run is'} in {folder}", file=sys.stderr)
+    return folder
+
+
+def _guarded(work: Any, folder: Path | None = None) -> int:
     """Say in one sentence that a run was interrupted or diverged."""
     from slater.deep import DivergedError
 
@@ -114,6 +131,8 @@ def _guarded(work: Any) -> int:
         if not stop.args:
             raise
         print(f"\nslater: {stop.args[0]}", file=sys.stderr)
+        if folder is not None:
+            print(f"slater: with: slater train --resume {folder}", file=sys.stderr)
         return 130
     return 0
 
@@ -136,20 +155,6 @@ def _sample() -> str:
     return str(path)
 
 
-def _load(name: str, memory: float) -> Any:
-    """The dataset in memory if it fits (`memory` in GB), else a store that is read in shards."""
-    from slater.data import StoredDataset, load, open_dataset
-    from slater.data.download import locate
-    from slater.deep.engine.sources import COPIES, fits
-
-    path = locate(name)
-    most = memory * 1e9 / COPIES
-    data = open_dataset(path, max_bytes=most, advice=f", or allow more than --memory {memory:g} (GB)")
-    if isinstance(data, StoredDataset) and fits(data, memory):
-        return load(path)  # checks the content too, which is not done for shards
-    return data
-
-
 def _one_thread() -> None:
     """The same thread in a lone run as in a sweep, hence the same bits; XLA reads this at its first use."""
     from slater.jobs.sweep import one_thread
@@ -161,12 +166,13 @@ def _train(options: Options) -> None:
     if not options.all_threads:
         _one_thread()
     from slater.deep import train
+    from slater.deep.engine.sources import open_for_training
 
     assert options.data is not None
     assert options.out is not None
     limits, settings, seed = _point(options, {})
     train(
-        options.algorithm, _load(options.data, options.memory), limits, options.out, seed=seed,
+        options.algorithm, open_for_training(options.data, options.memory), limits, options.out, seed=seed,
         preset=options.preset, watcher=_watcher(options, options.out), options=_run_options(options),
         **settings,
     )  # fmt: skip
@@ -200,19 +206,20 @@ def _resume(options: Options) -> None:
     if not options.all_threads:
         _one_thread()
     from slater.deep import resume
+    from slater.deep.engine.sources import open_for_training
 
     assert options.resume is not None
     record = read_run(options.resume)
-    data = _load(options.data or record.data, record.memory)
+    data = open_for_training(options.data or record.data, record.memory)
     resume(options.resume, data, _watcher(options, options.resume))
 
 
 def _watcher(options: Options, folder: Path) -> Any:
     """Who hears of the run: the terminal, and the loggers that were asked for."""
-    from slater.commands.terminal import Terminal
     from slater.deep.engine.loggers import Several, TensorBoard, WeightsAndBiases
+    from slater.deep.engine.progress import shown
 
-    watchers: list[Any] = [] if options.worker else [Terminal()]
+    watchers: list[Any] = [] if options.worker else [shown()]
     if options.tensorboard:
         watchers.append(TensorBoard(folder))
     if options.wandb is not None:
@@ -266,14 +273,15 @@ def _as_one_program(options: Options, points: Mapping[Path, Mapping[str, str]]) 
     """The runs of a sweep as one program, or as few as their settings allow; what went wrong, by folder."""
     if not options.all_threads:
         _one_thread()
-    from slater.commands.terminal import Rows
     from slater.deep.engine.loggers import Several
+    from slater.deep.engine.progress import LastRows
+    from slater.deep.engine.sources import open_for_training
     from slater.deep.engine.stacked import Planned, train_together
     from slater.deep.engine.training import make_run
     from slater.jobs.sweep import last_row
 
     assert options.data is not None
-    data = _load(options.data, options.memory)
+    data = open_for_training(options.data, options.memory)
     console = Console(stderr=True)
     console.print(f"{len(points)} runs as one program where they differ in seed and limit, in {options.out}")
     with Live(console=console, refresh_per_second=2) as live:
@@ -285,7 +293,7 @@ def _as_one_program(options: Options, points: Mapping[Path, Mapping[str, str]]) 
                 options.algorithm, data, limits, seed=seed, preset=options.preset,
                 options=_run_options(options), settings=settings,
             )  # fmt: skip
-            shown = Rows(rows, folder, lambda: live.update(_sweep_table(rows)))
+            shown = LastRows(rows, folder, lambda: live.update(_sweep_table(rows)))
             watcher = Several([shown, _watcher(replace(options, worker=True), folder)])
             plans.append(Planned(run, folder, watcher))
         return train_together(plans, data)
@@ -349,7 +357,7 @@ def _field_texts(config: type) -> dict[str, str]:
 
 
 def _sweep_table(rows: Mapping[Path, Mapping[str, Any]]) -> Table:
-    from slater.commands.terminal import figures
+    from slater.deep.engine.progress import figures
 
     table = Table("run", "step", "steps/s", "now", box=None)
     for folder, row in rows.items():

@@ -43,6 +43,11 @@ class SavedRun:
         return self.record.task
 
     @property
+    def env(self) -> str | None:
+        """The environment that the run names, else the one that its data name, else None."""
+        return self.run.env or self.record.env_id
+
+    @property
     def finished(self) -> bool:
         """Whether there is a result."""
         return (self.folder / RESULT).is_file()

@@ -95,13 +95,14 @@ class TaskRecord:
 class Record:
     """A run, the settings of its algorithm as they were decided when it began, and its task.
 
-    version: of Slater, which wrote it
+    version: of Slater, which wrote it; env_id: the environment that the data name
     """
 
     version: str
     run: Run
     config: Mapping[str, Any]
     task: TaskRecord
+    env_id: str | None = None
 
     @property
     def steps(self) -> int:
@@ -137,8 +138,9 @@ def read_record(folder: str | Path) -> Record:
     try:
         config = dict(record["config"])
         answer = Record(
-            str(record["version"]), _run(record["run"]), config, TaskRecord.from_json(record["problem"])
-        )
+            str(record["version"]), _run(record["run"]), config, TaskRecord.from_json(record["problem"]),
+            env_id=None if record.get("env_id") is None else str(record["env_id"]),
+        )  # fmt: skip
         int(config["steps"])
     except KeyError as error:
         raise InputError(f"{path} is not readable as a run (it has no {error}).") from error
@@ -152,12 +154,13 @@ def read_run(folder: str | Path) -> Run:
     return read_record(folder).run
 
 
-def write_record(folder: Path, run: Run, config: Any, task: Mapping[str, Any]) -> None:
-    """Write `run.json`. config: a dataclass; task: what `Task.describe` gives."""
+def write_record(folder: Path, run: Run, config: Any, task: Mapping[str, Any], env_id: str | None) -> None:
+    """Write `run.json`. config: a dataclass; task: what `Task.describe` gives; env_id: that of the data."""
     record = {
         "version": __version__,
         "run": dataclasses.asdict(run),
         "config": dataclasses.asdict(config),
         "problem": dict(task),
+        "env_id": env_id,
     }
     write_json(folder / RECORD, record)

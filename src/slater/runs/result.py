@@ -55,6 +55,13 @@ class Member:
     estimates: Mapping[str, float] | None = None
     careful: bool = False
 
+    @property
+    def name(self) -> str:
+        """What it is, for a person."""
+        if self.kind == "fallback":
+            return "the fallback, a clone of the data's rows that stayed within the limits"
+        return f"step {self.step}" if self.kind == "iterate" else f"the {self.kind} of step {self.step}"
+
     def to_json(self) -> dict[str, Any]:
         """As in `result.json`."""
         row: dict[str, Any] = {
@@ -69,7 +76,7 @@ _FIELDS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What came out of a run: its policy, what is estimated about it from the data alone, and warnings.
 
@@ -107,6 +114,66 @@ class Result:
             shares[member.kind] = shares.get(member.kind, 0.0) + member.weight
         return shares
 
+    def _lines(self) -> list[tuple[str, str, str, str]]:
+        """Name, estimate, limit, verdict; per episode where a horizon is known, else discounted."""
+        sums = self.estimates if self.per_episode is None else self.per_episode
+        limits = {
+            limit.cost: limit.discounted if self.per_episode is None and sums is not None else limit.episode
+            for limit in self.limits
+        }
+        lines = []
+        for name in sums or dict.fromkeys(("reward", *limits)):
+            value, limit = None if sums is None else sums[name], limits.get(name)
+            verdict = ""
+            if value is not None and limit is not None:
+                verdict = "within" if value <= limit * (1 + 1e-6) + 1e-9 else "ABOVE"
+            lines.append((name, _figure(value, "not estimated"), _figure(limit), verdict))
+        return lines
+
+    @property
+    def _unit(self) -> str:
+        return "discounted" if self.per_episode is None and self.estimates is not None else "per episode"
+
+    def __repr__(self) -> str:
+        parts = ", ".join(
+            f"{name} {value}{f' of {limit}' if limit else ''}" for name, value, limit, _ in self._lines()
+        )
+        warned = f"; {len(self.warnings)} warning{'s' * (len(self.warnings) > 1)}" if self.warnings else ""
+        return f"<Result of {self.algorithm} in {self.folder}: {parts}, estimated {self._unit}{warned}>"
+
+    def __str__(self) -> str:
+        rows = [(self._unit, "estimated", "limit", ""), *self._lines()]
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines = [f"{self.algorithm}, {self.steps} steps, seed {self.seed}, in {self.folder}"]
+        lines += [
+            f"  {name:<{widths[0]}}  {value:>{widths[1]}}  {limit:>{widths[2]}}  {verdict}".rstrip()
+            for name, value, limit, verdict in rows
+        ]
+        lines.append(self.describe_mixture())
+        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = [(self._unit, "estimated", "limit", ""), *self._lines()]
+        cells = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+        notes = "".join(f"<br>warning: {escape(text)}" for text in self.warnings)
+        head = escape(f"{self.algorithm}, {self.steps} steps, seed {self.seed}, in {self.folder}")
+        return f"{head}<table>{cells}</table>{escape(self.describe_mixture())}{notes}"
+
+    def describe_mixture(self) -> str:
+        """Which policy acts in how many episodes, in one sentence."""
+        weighted = [member for member in self.members if member.weight > 0]
+        if len(weighted) == 1:
+            return f"one policy acts in every episode ({weighted[0].name})"
+        shares = ", ".join(
+            f"{member.weight:.0%} {member.name}" for member in sorted(weighted, key=lambda m: -m.weight)[:5]
+        )
+        more = f", and {len(weighted) - 5} more" if len(weighted) > 5 else ""
+        return (
+            f"each episode is played by one of {len(weighted)} policies, drawn at its start: {shares}{more}"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """As in `result.json`."""
         record: dict[str, Any] = {
@@ -122,6 +189,10 @@ class Result:
             record["mixture_per_episode"] = dict(self.per_episode)
         record |= self.details
         return record | ({"warnings": list(self.warnings)} if self.warnings else {})
+
+
+def _figure(value: float | None, missing: str = "") -> str:
+    return missing if value is None else f"{value:.4g}"
 
 
 def write_result(folder: Path, result: Result) -> None:

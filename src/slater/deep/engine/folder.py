@@ -67,7 +67,7 @@ class RunFolder:
         self.saved = -1
         self.members: list[Member] = []
 
-    def claim(self, run: Run, config: Any, task: Task, state_bytes: int) -> None:
+    def claim(self, run: Run, config: Any, task: Task, state_bytes: int, env_id: str | None = None) -> None:
         """Say before training starts that the folder cannot be written or the disk is too small."""
         try:
             (self.path / "members").mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ class RunFolder:
                     f"this run needs about {3 * state_bytes / 2**20 + 1:.0f} MB."
                 )
             if not is_run(self.path):
-                write_record(self.path, run, config, task.describe())
+                write_record(self.path, run, config, task.describe(), env_id)
             write_atomic(self.path / ".writable", b"")
             (self.path / ".writable").unlink()
         except OSError as error:
@@ -113,8 +113,7 @@ class RunFolder:
         except OSError as error:
             raise InputError(
                 f"the checkpoint of step {step} could not be written to {self.path} ({error.strerror}); "
-                f"the one of step {max(self.saved, 0)} is kept. Make room and run: "
-                f"slater train --resume {self.path}"
+                f"the one of step {max(self.saved, 0)} is kept. Make room and resume the run."
             ) from error
         self.saved = step
 

@@ -68,7 +68,7 @@ class TensorBoard(Watcher):
             import tensorboardX
         except ModuleNotFoundError as error:
             raise InputError(
-                "--tensorboard needs tensorboardX; install it with: pip install 'slater-rl[tensorboard]'"
+                "TensorBoard files need tensorboardX; install it with: pip install 'slater-rl[tensorboard]'"
             ) from error
         self._make = tensorboardX.SummaryWriter
         self._folder = folder / "tensorboard"
@@ -101,7 +101,7 @@ class WeightsAndBiases(Watcher):
             import wandb
         except ModuleNotFoundError as error:
             raise InputError(
-                "--wandb needs the package wandb; install it with: pip install 'slater-rl[wandb]'"
+                "Weights & Biases needs the package wandb; install it with: pip install 'slater-rl[wandb]'"
             ) from error
         self._wandb = wandb
         self._project, self._folder = project, folder

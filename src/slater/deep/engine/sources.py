@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol
 
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from slater.deep.batches import Data, transitions
 from slater.deep.task import Task, normalised
 from slater.errors import InputError
 
-__all__ = ["COPIES", "Shards", "Source", "Whole", "fits", "row_bytes"]
+__all__ = ["COPIES", "Shards", "Source", "Whole", "fits", "open_for_training", "row_bytes"]
 
 #: rows are in memory about three times: on the device, and while the next ones are read and put there
 COPIES = 3
@@ -40,6 +41,23 @@ def row_bytes(dataset: Dataset | StoredDataset) -> int:
 def fits(dataset: StoredDataset, memory: float) -> bool:
     """Whether training on all rows at once stays within `memory` GB (10^9 bytes)."""
     return COPIES * dataset.size * row_bytes(dataset) <= memory * 1e9
+
+
+def open_for_training(name: str | Path, memory: float = 4.0) -> Dataset | StoredDataset:
+    """The data that a user named: in memory if they fit (`memory` in GB), else a store, read in shards.
+
+    name: a file or store, or the name of a published task, which is downloaded once.
+    """
+    from slater.data import load, open_dataset
+    from slater.data.download import locate
+
+    path = locate(name)
+    data = open_dataset(
+        path, max_bytes=memory * 1e9 / COPIES, advice=f", or allow more memory than {memory:g} GB"
+    )
+    if isinstance(data, StoredDataset) and fits(data, memory):
+        return load(path)  # checks the content too, which is not done for shards
+    return data
 
 
 class Source(Protocol):
@@ -92,7 +110,7 @@ class Shards:
         if self.rows < dataset.horizon:
             raise InputError(
                 f"a memory of {memory:g} GB holds {self.rows} rows of {dataset.path}, less than an episode "
-                f"of {dataset.horizon}; allow more with --memory."
+                f"of {dataset.horizon}; allow more memory."
             )
         self.steps = max(1, math.ceil(self.rows / batch_size))
         self._dataset, self._problem, self._seed = dataset, task, seed

@@ -65,8 +65,8 @@ def train_together(plans: Sequence[Planned], dataset: Dataset | StoredDataset) -
     if isinstance(dataset, StoredDataset):
         if not all(fits(dataset, plan.run.memory) for plan in plans):
             raise InputError(
-                f"--engine vmap needs all data in memory, and {dataset.path} does not fit; allow more with "
-                "--memory or use --engine processes."
+                f"runs as one program need all data in memory, and {dataset.path} does not fit; allow more "
+                "memory or let each run be a process."
             )
         dataset = dataset.load()
     failures: dict[Path, str] = {}

@@ -102,9 +102,7 @@ def train(
     folder, watcher = Path(out), watcher or Watcher()
     with held(folder, watcher):
         if is_run(folder):
-            raise InputError(
-                f"{folder} holds a run already; continue it with --resume {folder} or choose another folder."
-            )
+            raise InputError(f"{folder} holds a run already; resume it or choose another folder.")
         return Training(run, dataset, folder, watcher).go()
 
 
@@ -162,7 +160,7 @@ def open_data(
             if not algorithm.streams:
                 raise InputError(
                     f"{algorithm.name} needs the whole dataset in memory, and {dataset.path} does not fit in "
-                    f"{run.memory:g} GB; allow more with --memory or choose another algorithm."
+                    f"{run.memory:g} GB; allow more memory or choose another algorithm."
                 )
             task = state_task(dataset, limits, config.gamma, **scales)
             shards = Shards(
@@ -218,14 +216,14 @@ class Training:
         self.stop(state, step)
         if interrupted:
             raise KeyboardInterrupt(
-                f"stopped after {step} of {steps} steps; continue with: "
-                f"slater train --resume {self.folder.path}"
+                f"stopped after {step} of {steps} steps; resume the run in {self.folder.path} to go on."
             )
         return state
 
     def begin(self, initial: Any) -> tuple[Any, int]:
         """Claim the folder; the state and the step to go on from, `initial` and 0 in a new run."""
-        self.folder.claim(self.run, self.algorithm.config, self.task, checkpoint.size_of(initial))
+        env_id = self.dataset.metadata.env_id
+        self.folder.claim(self.run, self.algorithm.config, self.task, checkpoint.size_of(initial), env_id)
         state, step = self.folder.load(initial)
         self.watcher.started(self.run, self.task, step)
         self._metrics = MetricsFile(self.folder.path / "metrics.jsonl", step)

@@ -1,0 +1,146 @@
+"""The verbs of the front door, `slater.train` and `slater.evaluate`: one call each, a path is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slater.errors import InputError
+
+if TYPE_CHECKING:
+    from slater.data import Dataset, StoredDataset
+    from slater.envs import Rollout
+    from slater.limits import Limit
+    from slater.policy import Mixture, Policy, SavedPolicy
+    from slater.runs import Result
+
+__all__ = ["evaluate", "load_policy", "new_run_folder", "remove_if_unused", "train"]
+
+
+def train(
+    data: str | Path | Dataset | StoredDataset,
+    algorithm: str = "pdca",
+    limits: Sequence[Limit | str | float] = (),
+    *,
+    out: str | Path | None = None,
+    seed: int = 0,
+    preset: str | None = None,
+    progress: bool = True,
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Result:
+    """Learn a policy from logged data under cost limits.
+
+    data: a file or store that `slater.load` reads, the name of a published task, or a dataset.
+    limits: one per cost: "20" (per episode), "5/discounted", "0.05/step", "NAME=20", or a `Limit`.
+    out: the folder of the run; by default a new one below `runs/`. progress: show it, on a terminal, in a
+    notebook or as plain lines. options: fields of `slater.runs.Run`, such as `log_every` or `memory` (GB).
+    settings: the algorithm's own, by name (`steps`, `gamma`, ...).
+
+    The result has the policy, the estimates from the data alone, the limits, warnings, and the folder. A
+    run that was stopped goes on with `slater.deep.resume(folder, data)`.
+    """
+    from slater.deep import Watcher
+    from slater.deep import train as train_into
+    from slater.deep.engine.progress import shown
+    from slater.deep.engine.sources import open_for_training
+
+    chosen = dict(options or {})
+    name = algorithm
+    if isinstance(data, str | Path):
+        name = f"{algorithm}-{Path(data).stem}"
+        chosen.setdefault("data", str(data))
+        data = open_for_training(data, float(chosen.get("memory", 4.0)))
+    watcher = shown() if progress else Watcher()
+    folder = new_run_folder(name) if out is None else Path(out)
+    try:
+        return train_into(
+            algorithm, data, limits, folder, seed=seed, preset=preset, watcher=watcher, options=chosen,
+            **settings,
+        )  # fmt: skip
+    except InputError:
+        if out is None:
+            remove_if_unused(folder)
+        raise
+
+
+def evaluate(
+    policy: Result | str | Path | Policy,
+    env: str | None = None,
+    *,
+    episodes: int = 20,
+    seed: int = 0,
+    deterministic: bool = False,
+    workers: int = 1,
+    discount: float | None = None,
+) -> Rollout:
+    """Run a policy in an environment.
+
+    policy: a result, the folder of a run, a policy file, or a policy. env: as in `slater.envs.make`; by
+    default the one that the run or its data name. discount: by default the run's own, else .99.
+    """
+    from slater.envs import rollout
+    from slater.runs import Result, is_run, open_run
+
+    place: Path | None = None
+    if isinstance(policy, Result):
+        place = policy.folder
+    elif isinstance(policy, str | Path):
+        place = Path(policy)
+    acting: Any = policy
+    if place is not None:
+        acting = load_policy(place)
+        folder = place if place.is_dir() else place.parent
+        if is_run(folder):
+            saved = open_run(folder)
+            env, discount = env or saved.env, saved.task.gamma if discount is None else discount
+    if env is None:
+        raise InputError("name the environment: neither the run nor its data say which one it is.")
+    return rollout(
+        acting, env, episodes=episodes, seed=seed, deterministic=deterministic, workers=workers,
+        discount=0.99 if discount is None else discount,
+    )  # fmt: skip
+
+
+def load_policy(path: str | Path) -> SavedPolicy | Mixture:
+    """The policy in a file, or the mixture of the run in a folder; NumPy alone."""
+    from slater.policy import load
+    from slater.runs import open_run
+
+    place = Path(path)
+    if not place.exists():
+        raise InputError(f"there is no run or policy file {place}.")
+    if place.is_dir():
+        return open_run(place).result.policy
+    return load(place)
+
+
+def new_run_folder(name: str, below: str | Path = "runs") -> Path:
+    """A new folder `below/name`, with a number behind it where there is one of that name already."""
+    below = Path(below)
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
+    number = 1
+    while True:
+        folder = below / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise InputError(f"the folder {folder} cannot be made: {error.strerror}.") from error
+        else:
+            return folder
+
+
+def remove_if_unused(folder: Path) -> None:
+    """A folder in which no run began is not left behind."""
+    from slater.runs import is_run
+
+    if is_run(folder):
+        return
+    for path in folder.glob(".lock*"):
+        path.unlink(missing_ok=True)
+    for empty in (folder / "members", folder):
+        if empty.is_dir() and not any(empty.iterdir()):
+            empty.rmdir()

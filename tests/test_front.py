@@ -1,0 +1,80 @@
+"""The front door: quick, without JAX until it is needed, and one call each."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import slater
+from slater.runs import Result
+
+from .deep.problems import QUICK, pointmass
+from .runs.example import write_run
+
+
+def test_import_is_quick_and_loads_neither_jax_nor_numpy():
+    code = (
+        "import sys, slater; heavy = {'jax', 'numpy', 'scipy', 'rich', 'h5py'} & set(sys.modules); "
+        "assert set(slater.__all__) <= set(dir(slater)); sys.exit(', '.join(sorted(heavy)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_names_that_need_no_training_load_no_jax():
+    code = "import sys, slater; slater.load, slater.Limit, slater.load_policy; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+        _ = slater.trian  # type: ignore[attr-defined]
+
+
+def test_five_lines_train_a_policy_in_a_folder_of_its_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = pointmass()
+    result = slater.train(data, "bc", limits=["5"], **QUICK)
+    assert isinstance(result, Result)
+    assert str(result.folder) == "runs/bc"
+    assert slater.train(data, "bc", limits=["5"], progress=False, **QUICK).folder.name == "bc-2"
+    actor = result.policy.begin(rng=np.random.default_rng(0))
+    assert actor.act(data.observations[0]).shape == (data.action_dim,)
+    assert "bc: 60 steps" in capsys.readouterr().err  # no terminal here: plain lines
+    assert np.array_equal(
+        slater.load_policy("runs/bc").members[0].obs_mean, result.policy.members[0].obs_mean
+    )
+
+
+def test_a_path_is_enough_and_a_mistake_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(slater.InputError, match=r"nowhere\.hdf5"):
+        slater.train("nowhere.hdf5", "bc", limits=["5"])
+    with pytest.raises(slater.InputError, match="no algorithm 'pdcaa'"):
+        slater.train(pointmass(), "pdcaa", limits=["5"])
+    assert not (tmp_path / "runs").exists() or not any((tmp_path / "runs").iterdir())
+
+
+def test_evaluate_says_what_is_missing(tmp_path):
+    with pytest.raises(slater.InputError, match="no run or policy file nowhere"):
+        slater.evaluate("nowhere")
+
+
+def test_a_result_prints_well(tmp_path):
+    from slater.runs import open_run
+
+    result = open_run(write_run(tmp_path / "run")).result
+    assert repr(result) == (
+        f"<Result of pdca in {tmp_path}/run: reward 5, cost 7 of 20, estimated per episode; 1 warning>"
+    )
+    assert str(result).splitlines() == [
+        f"pdca, 200 steps, seed 3, in {tmp_path}/run",
+        "  per episode  estimated  limit",
+        "  reward               5",
+        "  cost                 7     20  within",
+        "each episode is played by one of 2 policies, drawn at its start: 75% step 200, "
+        "25% the fallback, a clone of the data's rows that stayed within the limits",
+        "warning: something",
+    ]
+    assert "<td>within</td>" in result._repr_html_()
