@@ -187,6 +187,35 @@ def test_every_command_explains_itself(command: str) -> None:
     assert done.stdout.count(f"slater {command}") > 1
 
 
+def test_options_may_come_before_arguments_and_wrong_ones_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # the file is missed, so the arguments were understood
+    assert "nowhere.hdf5" in bad(capsys, "train", "--limit", "20", "pdca", "nowhere.hdf5")
+    assert "nowhere.hdf5" in bad(capsys, "train", "pdca", "nowhere.hdf5", "--limit", "20")
+    assert "did you mean 'pdca'" in bad(capsys, "train", "pdcaa", "nowhere.hdf5", "--limit", "20")
+    assert "Did you mean --steps" in bad(capsys, "train", "pdca", "nowhere.hdf5", "--stepz", "4")
+    assert "no place for 'three'" in bad(capsys, "train", "pdca", "two", "three")
+    assert "no run or policy file nowhere" in bad(capsys, "evaluate", "nowhere")
+    assert not Path("runs/pdca-nowhere").exists()
+
+
+def test_help_shows_names_and_all_experiments(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["train"], ["reproduce", "table2"], ["data", "info"], ["tune"]):
+        with pytest.raises(SystemExit, match="0"):
+            main([*words, "--help"])
+        shown = capsys.readouterr().out
+        assert "{None}" not in shown
+        assert f"Usage: slater {' '.join(words)}" in shown
+        assert "--limit" in shown
+    with pytest.raises(SystemExit, match="0"):
+        main(["reproduce", "--help"])
+    shown = capsys.readouterr().out
+    assert all(
+        f"  {name} " in shown for name in ("figure1", "rates", "coverage", "table2", "figure2", "tables")
+    )
+
+
 def test_the_tabular_demo_ends_with_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "demo", "--tabular", "--n", "500", "--out", str(tmp_path / "demo"))
     assert code == 0

@@ -47,7 +47,7 @@ def test_an_old_result_says_its_fallback_by_step(tmp_path):
 
 
 def test_what_is_no_run_or_not_finished_is_one_sentence(tmp_path):
-    with pytest.raises(InputError, match="nowhere is not there"):
+    with pytest.raises(InputError, match="nowhere is not a run: there is no such folder"):
         open_run(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"is not a run: it has no run\.json"):
         open_run(tmp_path)

@@ -6,19 +6,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import tyro
 from rich.console import Console
 
-from slater.commands.parse import parse
+from slater.commands.parse import Positional, Repeated, parse
 from slater.errors import InputError
 
 __all__ = ["run"]
 
-EXPERIMENTS = ("figure1", "rates", "coverage", "table2", "figure2", "tables")
 FAILED = 1
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)
@@ -50,9 +47,9 @@ class _Common:
     """iterations between rollouts while training"""
     curve_episodes: int = 5
     """episodes per rollout while training"""
-    set: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction] = ()
+    set: Repeated = ()
     """NAME=VALUE for every algorithm that has the setting, or ALGORITHM[:PRESET]:NAME=VALUE for one"""
-    deterministic: Flag = False
+    deterministic: bool = False
     """measure with each policy's most likely action instead of draws"""
     engine: Literal["local", "ray"] = "local"
     """local: single-threaded processes here; ray: tasks on a Ray cluster (RAY_ADDRESS, else a local one)"""
@@ -60,7 +57,7 @@ class _Common:
     """processes at a time; one per core unless given"""
     out: Path | None = None
     """output folder; unless given, runs/ and the experiment's name with the budget"""
-    json: Flag = False
+    json: bool = False
     """print one JSON object with the means instead of the Markdown tables"""
 
 
@@ -104,19 +101,16 @@ class TablesArgs:
 
     """
 
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    folders: Positional[tuple[Path, ...]]
     """output folders of slater reproduce table2, or of figure2"""
     out: Path
     """folder to write to"""
-    json: Flag = False
+    json: bool = False
     """print one JSON object with the means instead of the Markdown tables"""
 
 
 def run(experiment: str, args: list[str]) -> int:
     """Entry point of `slater reproduce EXPERIMENT` for the benchmarks."""
-    if experiment not in EXPERIMENTS:
-        known = ", ".join(EXPERIMENTS)
-        raise InputError(f"there is no experiment {experiment!r}; choose one of {known}.")
     if experiment == "tables":
         return _tables(parse(TablesArgs, args, "reproduce tables"))
     kind: type[_Common] = Table2Args if experiment == "table2" else Figure2Args
@@ -152,7 +146,7 @@ def _run(experiment: str, options: _Common) -> int:
         curve_every=options.curve_every or (2_500 if experiment == "table2" else 1_000),
         curve_episodes=options.curve_episodes,
         data=options.data or budget.data,
-        sets=tuple(text for group in options.set for text in group),
+        sets=options.set,
         deterministic=options.deterministic,
         skip_missing=options.tasks is None,
         workers=options.workers,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from slater.commands.parse import parse
+from slater.commands.parse import Positional, parse
 from slater.errors import InputError
 
 __all__ = ["run"]
@@ -28,7 +27,7 @@ class Options:
 
     """
 
-    env: Annotated[str, tyro.conf.Positional]
+    env: Positional[str]
     """environment, for example bullet/BallCircle or rwrl/cartpole"""
     out: Path
     """file to write: .hdf5 in the DSRL schema, or another format that slater data knows"""

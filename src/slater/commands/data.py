@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
-import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from slater.commands.parse import one_sentence
+from slater.commands.parse import Positional, choose, parse
 from slater.data.download import locate
 from slater.data.files import convert, inspect, open_file
 from slater.data.formats.base import ReadOptions, parse_columns
@@ -24,19 +22,19 @@ from slater.limits import Limit
 __all__ = ["run"]
 
 
-#: An option that may be repeated and may take several values each time.
-Repeated = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction]
-
-
-def _flat(values: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    return tuple(text for group in values for text in group)
+#: command -> a line of help
+COMMANDS = {
+    "info": "sizes, returns and costs, share of episodes within limits: slater data info FILE --limit 20",
+    "check": "every problem of a file, with rows: slater data check FILE",
+    "convert": "the same data in another format: slater data convert FILE NEW",
+}
 
 
 @dataclass(frozen=True)
 class Reading:
     """How to read the file, where it does not say so itself."""
 
-    columns: Repeated = ()
+    columns: tuple[str, ...] = ()
     """ROLE=NAME[,NAME...] for files with other names, e.g. observations=x,y costs=infos/cost; roles are
     observations, actions, rewards, costs, terminals, timeouts, next_observations, episode, propensity and
     source; a name may be a pattern such as obs_*, and - leaves a role out."""
@@ -65,7 +63,7 @@ class Reading:
             action_low=self.action_low or None,
             action_high=self.action_high or None,
             num_actions=self.num_actions,
-            columns=parse_columns(_flat(self.columns)),
+            columns=parse_columns(self.columns),
             cost_names=self.cost_names or None,
             discrete=self.discrete,
             clip_actions=self.clip_actions,
@@ -76,9 +74,9 @@ class Reading:
 class Info:
     """Print sizes, returns and costs, share of episodes within limits, the frontier, action coverage."""
 
-    file: Annotated[str, tyro.conf.Positional]
+    file: Positional[str]
     """A dataset (.hdf5, .npz, .parquet, .csv, .store, minari:ID) or the name of a published DSRL task."""
-    limit: Repeated = ()
+    limit: tuple[str, ...] = ()
     """Cost limits [NAME=]VALUE[/UNIT], per episode unless /step or /discounted is added; if none is
     given, 10, 20 and 40. Limits without a name are alternatives, each for every cost; named ones
     together are one set."""
@@ -88,7 +86,7 @@ class Info:
     """Write the cost-return frontier and the action coverage as a picture (.png, .svg, .pdf)."""
     json: bool = False
     """Print JSON instead of text."""
-    reading: tyro.conf.OmitArgPrefixes[Reading] = field(default_factory=Reading)
+    reading: Reading = field(default_factory=Reading)
 
 
 @dataclass(frozen=True)
@@ -98,43 +96,41 @@ class Check:
     Exit code 0 if there is no error, 1 if there is.
     """
 
-    file: Annotated[str, tyro.conf.Positional]
+    file: Positional[str]
     """A dataset (.hdf5, .npz, .parquet, .csv, .store, minari:ID) or the name of a published DSRL task."""
     json: bool = False
     """Print JSON instead of text."""
-    reading: tyro.conf.OmitArgPrefixes[Reading] = field(default_factory=Reading)
+    reading: Reading = field(default_factory=Reading)
 
 
 @dataclass(frozen=True)
 class Convert:
     """Write a dataset in another format, checking it on the way; files larger than memory are streamed."""
 
-    source: Annotated[str, tyro.conf.Positional]
+    source: Positional[str]
     """A dataset (.hdf5, .npz, .parquet, .csv, .store, minari:ID) or the name of a published DSRL task."""
-    target: Annotated[str, tyro.conf.Positional]
+    target: Positional[str]
     """The new file; its ending chooses the format: .hdf5 (DSRL), .npz, .parquet, .csv, .store (a folder that
     training reads a batch at a time, for data larger than memory), or minari:ID."""
     overwrite: bool = False
     """Replace the target if it exists."""
     json: bool = False
     """Print JSON instead of text."""
-    reading: tyro.conf.OmitArgPrefixes[Reading] = field(default_factory=Reading)
+    reading: Reading = field(default_factory=Reading)
 
 
 def run(args: list[str]) -> int:
     """Parse `slater data ...` and do it; return the exit code."""
-    with one_sentence("data"):
-        command = tyro.extras.subcommand_cli_from_dict(
-            {"info": Info, "convert": Convert, "check": Check}, prog="slater data", args=args,
-            description=__doc__,
-        )  # fmt: skip
-    if isinstance(command, Info):
-        return _info(command)
-    return _check(command) if isinstance(command, Check) else _convert(command)
+    name, rest = choose(args, "data", COMMANDS)
+    if name == "info":
+        return _info(parse(Info, rest, "data info"))
+    if name == "check":
+        return _check(parse(Check, rest, "data check"))
+    return _convert(parse(Convert, rest, "data convert"))
 
 
 def _info(command: Info) -> int:
-    limits = [Limit.parse(text) for text in _flat(command.limit) or ("10", "20", "40")]
+    limits = [Limit.parse(text) for text in command.limit or ("10", "20", "40")]
     opened = open_file(_locate(command.file), command.reading.options())
     with opened.source:
         summary = summarise(opened, limits, command.gamma)

@@ -6,13 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from slater.commands.parse import parse
+from slater.commands.parse import Positional, Repeated, parse
 from slater.commands.runs import run_table
 from slater.errors import InputError
 from slater.limits import resolve_limits
@@ -37,7 +36,7 @@ class Options:
 
     """
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Positional[Path]
     """folder of a run, or a .safetensors policy file"""
     env: str | None = None
     """environment, for example bullet/BallCircle; by default the run's own"""
@@ -45,7 +44,7 @@ class Options:
     """episodes to run; with --members, of every kept policy"""
     seed: int = 0
     """seed of the rollouts"""
-    limit: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    limit: Repeated = ()
     """aim at other limits than those of training, as in `slater train`: cdt has one model for all"""
     mixture: bool = False
     """evaluate the mixture, one member drawn per episode (the default where there is one)"""

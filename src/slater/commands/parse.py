@@ -1,50 +1,184 @@
-"""Options from a dataclass, with its whole docstring, examples included, as the help text."""
+"""Options of a command from a dataclass: fields are options, the text under a field is its help.
+
+A field is an option `--its-name`, or an argument without a name where it is marked `Positional`. An option
+of several values takes all that follow it (`--limits 10 20`), or one at a time where it is `Repeated`
+(`--limit 10 --limit 20`). A field that is itself a dataclass adds its fields.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import ast
+import dataclasses
 import inspect
-import io
 import itertools
-import re
-from collections.abc import Iterator
-from typing import TypeVar
+import textwrap
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import tyro
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.exceptions import UnusedCliTokensError
 
 from slater.errors import InputError
 
-__all__ = ["one_sentence", "parse"]
+__all__ = ["Named", "Positional", "Repeated", "choose", "field_texts", "parse"]
 
 Options = TypeVar("Options")
+T = TypeVar("T")
+
+
+class _Positional:
+    """Marks an argument without a name."""
+
+
+class _Repeated:
+    """Marks an option that takes one value at a time and may be given again."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """Marks an option whose name is not that of its field."""
+
+    name: str
+
+
+Positional = Annotated[T, _Positional()]
+Repeated = Annotated[tuple[str, ...], _Repeated()]
 
 
 def parse(options: type[Options], args: list[str], command: str) -> Options:
-    """The options of `slater COMMAND` from its arguments; wrong ones raise one sentence."""
-    text = inspect.cleandoc(options.__doc__ or "")
-    with one_sentence(command):
-        return tyro.cli(options, args=args, prog=f"slater {command}", description=text)
+    """The options of `slater COMMAND` from its arguments; wrong ones raise one sentence.
 
-
-@contextlib.contextmanager
-def one_sentence(command: str) -> Iterator[None]:
-    """Turn the parser's box of several lines about a wrong option into one `InputError`.
-
-    The box is `title, message, a rule, hints`; the message is kept and its frame dropped.
+    `--help` prints the docstring of `options`, examples included, and the help of every field, and exits.
     """
-    shown = io.StringIO()
+    fields = list(_fields(options))
+    # a bare call of the class would need its fields in the order of the signature
+    signature = inspect.Signature(sorted((_parameter(field) for field in fields), key=lambda p: p.kind))
+
+    def build(*values: Any, **named: Any) -> Options:
+        bound = signature.bind(*values, **named)
+        bound.apply_defaults()
+        return _build(options, bound.arguments)
+
+    build.__signature__ = signature  # type: ignore[attr-defined]
+    text = inspect.cleandoc(options.__doc__ or "")
+    if {"-h", "--help"} & set(itertools.takewhile(lambda word: word != "--", args)):
+        print(text + "\n")
+        text = ""
+    app = App(
+        name=f"slater {command}", help=text, help_format="plaintext", version_flags=[],
+        result_action="return_value", default_parameter=Parameter(negative=()),
+    )  # fmt: skip
+    app["--help"].show = False
+    app.default(build)
     try:
-        with contextlib.redirect_stderr(shown):
-            yield
-    except SystemExit as stop:
-        if stop.code != 2:
-            raise
-        body = iter(shown.getvalue().splitlines()[1:])
-        rule = re.compile(r"[│╰╯╭╮\s─-]*")
-        # on a terminal without box characters a rule stands under the title as well
-        kept = itertools.dropwhile(rule.fullmatch, body)
-        message = " ".join(
-            line.strip("│ ") for line in itertools.takewhile(lambda x: not rule.fullmatch(x), kept)
-        )
-        message = " ".join(message.split()).rstrip(".")
-        raise InputError(f"{message or 'wrong options'}; see slater {command} --help.") from None
+        found = app(args, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise InputError(f"{_sentence(error)}; see slater {command} --help.") from None
+    if found is None:  # the help was printed
+        raise SystemExit(0)
+    return found
+
+
+def choose(args: list[str], command: str, choices: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The first argument, one of `choices` (name -> a line of help), and the rest; `--help` lists them."""
+    if not args or args[0] in ("-h", "--help"):
+        width = max(map(len, choices))
+        lines = "\n".join(f"  {name:<{width}}  {line}" for name, line in choices.items())
+        if not args:
+            raise InputError(f"slater {command} needs one of these names: {', '.join(choices)}.")
+        print(f"Usage: slater {command} NAME [OPTIONS]      (slater {command} NAME --help explains each)\n")
+        print(lines)
+        raise SystemExit(0)
+    if args[0] not in choices:
+        raise InputError(f"there is no slater {command} {args[0]!r}; choose one of {', '.join(choices)}.")
+    return args[0], args[1:]
+
+
+def _sentence(error: CycloptsError) -> str:
+    """What is wrong, without a full stop; the parser's own texts are one sentence each."""
+    if isinstance(error, UnusedCliTokensError):
+        left = ", ".join(map(repr, error.unused_tokens or ()))
+        return f"there is no place for {left}"
+    return " ".join(str(error).split()).rstrip(".")
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of the options, or of a dataclass in them."""
+
+    name: str
+    hint: Any
+    marks: tuple[Any, ...]
+    default: Any
+    text: str
+
+
+def _fields(options: type) -> Iterator[_Field]:
+    hints, texts = get_type_hints(options, include_extras=True), field_texts(options)
+    for field in dataclasses.fields(options):
+        hint, marks = hints[field.name], ()
+        if get_origin(hint) is Annotated:
+            hint, *rest = get_args(hint)
+            marks = tuple(rest)
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            yield from _fields(hint)
+            continue
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if default is dataclasses.MISSING:
+            default = inspect.Parameter.empty
+        yield _Field(field.name, hint, marks, default, texts.get(field.name, ""))
+
+
+def _parameter(field: _Field) -> inspect.Parameter:
+    positional = any(isinstance(mark, _Positional) for mark in field.marks)
+    repeated = any(isinstance(mark, _Repeated) for mark in field.marks)
+    name = next((mark.name for mark in field.marks if isinstance(mark, Named)), field.name)
+    many = any(get_origin(part) is tuple for part in _parts(field.hint))
+    about = Parameter(
+        name=None if positional else f"--{name.replace('_', '-')}",
+        help=field.text,
+        consume_multiple=many and not repeated and not positional,
+        # a default that is no value, or is said in the text, is not repeated
+        show_default=field.default not in (None, (), False, inspect.Parameter.empty),
+        negative=f"--no-{name.replace('_', '-')}" if field.hint == bool | None else (),
+    )
+    kind = inspect.Parameter.POSITIONAL_ONLY if positional else inspect.Parameter.KEYWORD_ONLY
+    hint: Any = field.hint
+    return inspect.Parameter(field.name, kind, annotation=Annotated[hint, about], default=field.default)
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, or the type itself."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _build(options: type[Options], values: Mapping[str, Any]) -> Options:
+    hints = get_type_hints(options)
+    arguments = {
+        field.name: _build(hints[field.name], values)
+        if dataclasses.is_dataclass(hints[field.name])
+        else values[field.name]
+        for field in dataclasses.fields(options)  # type: ignore[arg-type]  # a dataclass type
+    }
+    return options(**arguments)
+
+
+def field_texts(kind: type) -> dict[str, str]:
+    """The text under each field of a dataclass and its bases, which Python itself does not keep."""
+    texts: dict[str, str] = {}
+    for base in reversed([base for base in kind.__mro__ if base is not object]):
+        try:
+            (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError):  # made at run time: no source
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for field, text in itertools.pairwise(body.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                value = text.value
+                if isinstance(field.target, ast.Name) and isinstance(value, ast.Constant):
+                    texts[field.target.id] = " ".join(str(value.value).split())
+    return texts

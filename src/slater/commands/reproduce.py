@@ -7,14 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
-from slater.commands.parse import parse
+from slater.commands.parse import Named, Positional, choose, parse
 from slater.errors import InputError
 
-__all__ = ["ReproduceArgs", "run"]
+__all__ = ["EXPERIMENTS", "ReproduceArgs", "run"]
+
+#: experiment -> a line of help
+EXPERIMENTS = {
+    "figure1": "finite problems: reward and cost against the size of the data (the paper's Figure 1)",
+    "rates": "finite problems: error against the size of the data, and exact feasibility",
+    "coverage": "finite problems: how often a verdict is wrong",
+    "table2": "Bullet Safety Gym: tasks, algorithms, limits and seeds (the paper's Table 2)",
+    "figure2": "Real-World RL: reward and cost against iterations (the paper's Figure 2)",
+    "tables": "tables, figures and report anew from folders of table2 or figure2",
+}
 
 
 @dataclass(frozen=True)
@@ -34,12 +43,12 @@ class ReproduceArgs:
 
     """
 
-    experiment: tyro.conf.Positional[Literal["figure1", "rates", "coverage"]]
+    experiment: Positional[Literal["figure1", "rates", "coverage"]]
     """figure1: reward and cost against dataset size. rates: error against n, and exact feasibility.
     coverage: how often a verdict on a finite problem is wrong."""
-    quick: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    quick: bool = False
     """A small version that ends within two minutes on two cores."""
-    value_class: Annotated[Literal["tabular", "incomplete"], tyro.conf.arg(name="class")] = "tabular"
+    value_class: Annotated[Literal["tabular", "incomplete"], Named("class")] = "tabular"
     """figure1 with all functions, or with a class F that is realisable but not Bellman complete."""
     cmdp: Literal["paper", "sparse"] = "paper"
     """figure1's random problems."""
@@ -49,16 +58,17 @@ class ReproduceArgs:
     """Output folder; unless given, runs/ and the experiment's name."""
     workers: int | None = None
     """Worker processes; one per core unless given."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: bool = False
     """Print one JSON object with the results instead of a table."""
 
 
 def run(args: list[str]) -> int:
     """Parse, run, print where the results are."""
-    if args and not args[0].startswith("-") and args[0] not in ("figure1", "rates", "coverage"):
+    name, rest = choose(args, "reproduce", EXPERIMENTS)
+    if name in ("table2", "figure2", "tables"):
         from slater.commands import benchmarks
 
-        return benchmarks.run(args[0], args[1:])
+        return benchmarks.run(name, rest)
     options = parse(ReproduceArgs, args, "reproduce")
     if options.repeats is not None and options.repeats < 1:
         raise InputError(f"repeats is {options.repeats}, but at least one is needed.")

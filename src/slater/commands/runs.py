@@ -6,11 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
-from slater.commands.parse import parse
+from slater.commands.parse import Positional, parse
 from slater.errors import InputError
 from slater.runs import find_runs, is_run, open_run
 
@@ -29,7 +27,7 @@ class Options:
 
     """
 
-    folder: Annotated[Path, tyro.conf.Positional] = Path("runs")
+    folder: Positional[Path] = Path("runs")
     """a folder with runs in it, at any depth"""
     json: bool = False
     """print a JSON list instead of a table"""

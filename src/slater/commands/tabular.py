@@ -7,10 +7,9 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -73,7 +72,7 @@ class TabularArgs:
     """Probability of failure of the mode's theorem."""
     phi: float | None = None
     """Slater margin, normalised units; estimated from the data unless given."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: bool = False
     """Print one JSON object instead of a table."""
 
 

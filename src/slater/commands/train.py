@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import tyro
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from slater.commands.parse import parse
+from slater.commands.parse import Positional, Repeated, field_texts, parse
 from slater.commands.runs import run_row, run_table
 from slater.errors import InputError
 from slater.runs import is_run, read_result, read_run
@@ -23,16 +21,23 @@ from slater.runs import is_run, read_result, read_run
 __all__ = ["run"]
 
 DIVERGED = 3
-Repeated = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction]
 
 
 @dataclass(frozen=True)
 class Options:
-    """Train a policy from logged data under cost limits."""
+    """Train a policy from logged data under cost limits.
 
-    algorithm: Annotated[str, tyro.conf.Positional] = "pdca"
+    Examples:
+        slater train pdca ball.hdf5 --limit 20
+        slater train pdca log.hdf5 --limit speed=0.05/step --limit wear=20 --out runs/first --steps 50000
+        slater train pdca ball.hdf5 --sweep limit=10,20,40 --seeds 3 --out runs/sweep
+        slater train --resume runs/first
+
+    """
+
+    algorithm: Positional[str] = "pdca"
     """algorithm, for example pdca"""
-    data: Annotated[str | None, tyro.conf.Positional] = None
+    data: Positional[str | None] = None
     """dataset: a file or store that `slater data info` can read, or the name of a published task; without
     one, the sample of bullet/BallCircle that comes with Slater"""
     limit: Repeated = ()
@@ -89,57 +94,46 @@ def run(args: list[str]) -> int:
     if options.settings:
         return _print_settings(options.algorithm)
     if options.resume is not None:
-        return _guarded(lambda: _resume(options), options.resume)
+        return _guarded(lambda: _resume(options))
     if options.data is None:
         options = replace(options, data=_sample())
     swept = options.seeds is not None or bool(options.sweep)
     if not swept and options.engine == "vmap":
         raise InputError("--engine vmap is for sweeps; add --seeds N or --sweep NAME=V1,V2,...")
-    chosen = options
-    if options.out is None:
-        chosen = replace(options, out=_new_folder(options, swept))
-    try:
-        return _sweep(chosen) if swept else _guarded(lambda: _train(chosen), chosen.out)
-    except InputError:
-        if options.out is None:
-            from slater.front import remove_if_unused
-
-            assert chosen.out is not None
-            remove_if_unused(chosen.out)
-        raise
+    if swept:
+        return _sweep(options if options.out else replace(options, out=_new_folder(options, "sweep")))
+    return _guarded(lambda: _train(options))
 
 
-def _new_folder(options: Options, swept: bool) -> Path:
+def _new_folder(options: Options, *words: str) -> Path:
     """A folder of its own below runs/, named after the algorithm and the data; said where it is."""
     from slater.front import new_run_folder
 
-    folder = new_run_folder("-".join([options.algorithm, Path(str(options.data)).stem] + ["sweep"] * swept))
-    print(f"slater: the {'runs are' if swept else 'run is'} in {folder}", file=sys.stderr)
+    folder = new_run_folder("-".join([options.algorithm, Path(str(options.data)).stem, *words]))
+    print(f"slater: results go to {folder}", file=sys.stderr)
     return folder
 
 
-def _guarded(work: Any, folder: Path | None = None) -> int:
-    """Say in one sentence that a run was interrupted or diverged."""
+def _guarded(work: Callable[[], None]) -> int:
+    """Say in one sentence that a run was interrupted or diverged, and how to go on."""
     from slater.deep import DivergedError
+    from slater.deep.engine.training import Interrupted
 
     try:
         work()
     except DivergedError as error:
         print(f"slater: the run diverged: {error}", file=sys.stderr)
         return DIVERGED
-    except KeyboardInterrupt as stop:
-        if not stop.args:
-            raise
-        print(f"\nslater: {stop.args[0]}", file=sys.stderr)
-        if folder is not None:
-            print(f"slater: with: slater train --resume {folder}", file=sys.stderr)
+    except Interrupted as stop:
+        line = "" if stop.folder is None else f" With: slater train --resume {stop.folder}"
+        print(f"\nslater: {stop}{line}", file=sys.stderr)
         return 130
     return 0
 
 
-def _pairs(groups: tuple[tuple[str, ...], ...], option: str) -> dict[str, str]:
+def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
-    for text in (text for group in groups for text in group):
+    for text in texts:
         name, separator, value = text.partition("=")
         if not separator:
             raise InputError(f"{option} {text!r} is not NAME=VALUE.")
@@ -165,22 +159,29 @@ def _one_thread() -> None:
 def _train(options: Options) -> None:
     if not options.all_threads:
         _one_thread()
-    from slater.deep import train
+    from slater.deep import find, train
     from slater.deep.engine.sources import open_for_training
+    from slater.front import remove_if_unused
 
     assert options.data is not None
-    assert options.out is not None
+    find(options.algorithm)  # a wrong name is said before the data are read
+    data = open_for_training(options.data, options.memory)
     limits, settings, seed = _point(options, {})
-    train(
-        options.algorithm, open_for_training(options.data, options.memory), limits, options.out, seed=seed,
-        preset=options.preset, watcher=_watcher(options, options.out), options=_run_options(options),
-        **settings,
-    )  # fmt: skip
+    folder = options.out or _new_folder(options)
+    try:
+        train(
+            options.algorithm, data, limits, folder, seed=seed, preset=options.preset,
+            watcher=_watcher(options, folder), options=_run_options(options), **settings,
+        )  # fmt: skip
+    except InputError:
+        if options.out is None:
+            remove_if_unused(folder)
+        raise
 
 
 def _point(options: Options, point: Mapping[str, str]) -> tuple[list[str], dict[str, Any], int]:
     """Limits, settings and seed of one run, `point` of a sweep overruling what is given for all."""
-    limits = [text for group in options.limit for text in group]
+    limits = list(options.limit)
     settings: dict[str, Any] = _pairs(options.set, "--set")
     if options.steps is not None:
         settings["steps"] = options.steps
@@ -231,9 +232,8 @@ def _sweep(options: Options) -> int:
     from slater.jobs.sweep import grid
 
     assert options.out is not None
-    texts = [text for group in options.sweep for text in group]
     points: dict[Path, dict[str, str]] = {}
-    for point in grid(texts, range(options.seed, options.seed + (options.seeds or 1))):
+    for point in grid(options.sweep, range(options.seed, options.seed + (options.seeds or 1))):
         name = "-".join(f"{name}={value.replace('/', ':')}" for name, value in point.items())
         points[options.out / name] = point
     engine = options.engine
@@ -331,29 +331,12 @@ def _print_settings(name: str) -> int:
     from slater.deep import find
 
     algorithm = find(name)
-    texts = _field_texts(algorithm.Config)
+    texts = field_texts(algorithm.Config)
     for field in dataclasses.fields(algorithm.Config):
         print(f"{field.name} = {field.default!r}\n    {texts.get(field.name, '')}")
     for preset, changes in algorithm.presets.items():
         print(f"\npreset {preset}: " + ", ".join(f"{key}={value}" for key, value in changes.items()))
     return 0
-
-
-def _field_texts(config: type) -> dict[str, str]:
-    """The text under each field of a config class, which Python itself does not keep."""
-    import ast
-    import inspect
-
-    texts: dict[str, str] = {}
-    for kind in reversed([base for base in config.__mro__ if base is not object]):
-        (body,) = ast.parse(inspect.getsource(kind)).body
-        assert isinstance(body, ast.ClassDef)
-        for field, text in itertools.pairwise(body.body):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                value = text.value
-                if isinstance(field.target, ast.Name) and isinstance(value, ast.Constant):
-                    texts[field.target.id] = " ".join(str(value.value).split())
-    return texts
 
 
 def _sweep_table(rows: Mapping[Path, Mapping[str, Any]]) -> Table:

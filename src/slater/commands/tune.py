@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import tyro
 from rich.console import Console
 
-from slater.commands.parse import parse
+from slater.commands.parse import Positional, Repeated, parse
 from slater.commands.runs import run_table
 from slater.errors import InputError
 
 __all__ = ["run"]
-
-Repeated = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction]
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)
@@ -38,9 +33,9 @@ class Options:
 
     """
 
-    algorithm: Annotated[str, tyro.conf.Positional]
+    algorithm: Positional[str]
     """algorithm, for example pdca"""
-    data: Annotated[str, tyro.conf.Positional]
+    data: Positional[str]
     """dataset: a file that `slater data info` can read, or the name of a published task"""
     limit: Repeated = ()
     """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
@@ -73,7 +68,7 @@ class Options:
     """candidates at a time; one per core unless given"""
     out: Path | None = None
     """output folder; unless given, runs/tune- and the algorithm"""
-    json: Flag = False
+    json: bool = False
     """print one JSON object instead of a table"""
 
 
@@ -93,7 +88,7 @@ def run(args: list[str]) -> int:
     from slater.tuning.search import Judge, best, candidates, parse_search, refuse_unjudged, split_episodes
 
     fixed = _fixed(options)
-    space = parse_search(options.algorithm, _flat(options.search))
+    space = parse_search(options.algorithm, options.search)
     for name in space:
         if name in fixed:
             raise InputError(f"{name} is both fixed and searched; give it once.")
@@ -104,7 +99,7 @@ def run(args: list[str]) -> int:
     dataset = load(locate(options.data))
     split_episodes(dataset, options.held_out, options.seed)
     refuse_unjudged(options.algorithm, {**fixed, **points[0]}, options.preset, dataset)
-    limits = [str(limit) for limit in resolve_limits(_flat(options.limit), dataset.cost_names)]
+    limits = [str(limit) for limit in resolve_limits(options.limit, dataset.cost_names)]
     out = options.out or Path("runs") / f"tune-{options.algorithm}"
     cells = [
         {
@@ -132,13 +127,9 @@ def run(args: list[str]) -> int:
     return 0
 
 
-def _flat(groups: Sequence[Sequence[str]]) -> list[str]:
-    return [text for group in groups for text in group]
-
-
 def _fixed(options: Options) -> dict[str, str]:
     fixed: dict[str, str] = {}
-    for text in _flat(options.set):
+    for text in options.set:
         name, separator, value = text.partition("=")
         if not separator:
             raise InputError(f"--set {text!r} is not NAME=VALUE.")

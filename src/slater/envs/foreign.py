@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -107,6 +109,8 @@ def _call(env_id: str, options: Mapping[str, Any]) -> tuple[Any, int | None]:
     """The bare environment and its time limit, from `module:callable` or a Gymnasium id."""
     module_name, colon, name = env_id.partition(":")
     if colon:
+        if os.getcwd() not in sys.path and "" not in sys.path:
+            sys.path.append(os.getcwd())  # a console script does not look where the user stands
         try:
             module = importlib.import_module(module_name)
         except ImportError as error:

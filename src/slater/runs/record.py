@@ -132,8 +132,8 @@ def read_record(folder: str | Path) -> Record:
     """The record of the run in `folder`; one sentence if there is none or it is damaged."""
     path = Path(folder) / RECORD
     if not path.is_file():
-        what = "is not a run: it has no run.json" if Path(folder).is_dir() else "is not there"
-        raise InputError(f"{folder} {what}.")
+        why = "it has no run.json" if Path(folder).is_dir() else "there is no such folder"
+        raise InputError(f"{folder} is not a run: {why}.")
     record = read_json(path, "a run")
     try:
         config = dict(record["config"])

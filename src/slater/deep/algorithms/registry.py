@@ -52,10 +52,19 @@ def find(name: str) -> type[Algorithm[Any, Any]]:
     """The algorithm called `name`."""
     known = algorithms()
     if name not in known:
-        raise InputError(f"there is no algorithm {name!r}; choose one of {', '.join(known)}.")
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}."
+        raise InputError(f"there is no algorithm {name!r}; {hint}")
     if name not in _REGISTRY:
         (point,) = entry_points(group="slater.algorithms", name=name)
-        _REGISTRY[name] = point.load()
+        loaded = point.load()
+        own = getattr(loaded, "name", None)
+        if own != name:
+            raise InputError(
+                f"the entry point {name!r} gives the algorithm {own!r}; its package must register it under "
+                "its own name."
+            )
+        _REGISTRY[name] = loaded
     return _REGISTRY[name]
 
 

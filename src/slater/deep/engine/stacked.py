@@ -31,6 +31,7 @@ from slater.deep.engine.folder import algorithm_of
 from slater.deep.engine.sources import fits
 from slater.deep.engine.training import (
     DivergedError,
+    Interrupted,
     Training,
     Watcher,
     begun,
@@ -155,7 +156,7 @@ class _Group:
                     if step % run.run.checkpoint_every == 0 or interrupted:
                         run.folder.save(own, step)
                 if interrupted:
-                    raise KeyboardInterrupt(
+                    raise Interrupted(
                         f"stopped after {step} of {self.algorithm.config.steps} steps; all runs are saved, "
                         "and the same command goes on with them."
                     )

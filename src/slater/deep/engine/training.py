@@ -37,6 +37,7 @@ from slater.runs import MetricsFile, Result, Run, is_run, read_run
 __all__ = [
     "EXPLOSION",
     "DivergedError",
+    "Interrupted",
     "Training",
     "Watcher",
     "begun",
@@ -58,6 +59,14 @@ EXPLOSION = 1e8
 
 class DivergedError(RuntimeError):
     """A loss became NaN or exploded; says the step, the loss and the last good checkpoint."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was asked to stop and has saved; says how far it is. folder: of the one run, None for several."""
+
+    def __init__(self, text: str, folder: Path | None = None) -> None:
+        super().__init__(text)
+        self.folder = folder
 
 
 class Watcher:
@@ -215,9 +224,8 @@ class Training:
                     self.folder.save(state, step)
         self.stop(state, step)
         if interrupted:
-            raise KeyboardInterrupt(
-                f"stopped after {step} of {steps} steps; resume the run in {self.folder.path} to go on."
-            )
+            path = self.folder.path
+            raise Interrupted(f"stopped after {step} of {steps} steps; resume {path} to go on.", path)
         return state
 
     def begin(self, initial: Any) -> tuple[Any, int]:
