@@ -200,3 +200,20 @@ def test_a_folder_in_use_is_refused_by_train_and_resume_and_named(tmp_path):
         deep.train("toy", pointmass(), [5], out, options=OPTIONS, watcher=StopAt(20), **QUICK)
     with locked(out), pytest.raises(InputError, match="is in use by process"):
         deep.resume(out, pointmass())
+
+
+def test_a_run_that_is_extended_equals_one_that_was_longer_from_the_start(tmp_path):
+    data = pointmass()
+    for algorithm, extra in (("toy", {}), ("bc", {"keep_every": 25})):
+        long, short = tmp_path / f"{algorithm}-long", tmp_path / f"{algorithm}-short"
+        settings = {**QUICK, **extra}
+        deep.train(algorithm, data, [5], long, options=OPTIONS, **{**settings, "steps": 90})
+        deep.train(algorithm, data, [5], short, options=OPTIONS, **{**settings, "steps": 60})
+        deep.resume(short, data, steps=90)
+        assert weights(short).keys() >= weights(long).keys()
+        for name in ("mixture.safetensors", "policy.safetensors", "checkpoint.safetensors"):
+            assert weights(short)[name] == weights(long)[name]
+        with pytest.raises(InputError, match="has 90 steps; it can be extended to more, not cut to 70"):
+            deep.resume(short, data, steps=70)
+        deep.resume(short, data)  # knows that it was extended
+        assert weights(short)["mixture.safetensors"] == weights(long)["mixture.safetensors"]

@@ -22,7 +22,7 @@ from cyclopts.exceptions import UnusedCliTokensError
 
 from slater.errors import InputError
 
-__all__ = ["Named", "Positional", "Repeated", "choose", "field_texts", "parse"]
+__all__ = ["Named", "Positional", "Repeated", "choose", "field_texts", "parse", "parse_given"]
 
 Options = TypeVar("Options")
 T = TypeVar("T")
@@ -48,7 +48,12 @@ Repeated = Annotated[tuple[str, ...], _Repeated()]
 
 
 def parse(options: type[Options], args: list[str], command: str) -> Options:
-    """The options of `slater COMMAND` from its arguments; wrong ones raise one sentence.
+    """The options of `slater COMMAND` from its arguments; wrong ones raise one sentence."""
+    return parse_given(options, args, command)[0]
+
+
+def parse_given(options: type[Options], args: list[str], command: str) -> tuple[Options, frozenset[str]]:
+    """The options, and the names of the fields that the arguments give; see `parse`.
 
     `--help` prints the docstring of `options`, examples included, and the help of every field, and exits.
     """
@@ -56,10 +61,11 @@ def parse(options: type[Options], args: list[str], command: str) -> Options:
     # a bare call of the class would need its fields in the order of the signature
     signature = inspect.Signature(sorted((_parameter(field) for field in fields), key=lambda p: p.kind))
 
-    def build(*values: Any, **named: Any) -> Options:
+    def build(*values: Any, **named: Any) -> tuple[Options, frozenset[str]]:
         bound = signature.bind(*values, **named)
+        given = frozenset(bound.arguments)
         bound.apply_defaults()
-        return _build(options, bound.arguments)
+        return _build(options, bound.arguments), given
 
     build.__signature__ = signature  # type: ignore[attr-defined]
     text = inspect.cleandoc(options.__doc__ or "")

@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from slater.commands.parse import Positional, Repeated, field_texts, parse
+from slater.commands.parse import Positional, Repeated, field_texts, parse_given
 from slater.commands.runs import run_row, run_table
 from slater.errors import InputError
-from slater.runs import is_run, read_result, read_run
+from slater.limits import Limit, resolve_limits
+from slater.runs import Run, is_run, read_result, read_run
 
 __all__ = ["run"]
 
@@ -45,7 +46,8 @@ class Options:
     out: Path | None = None
     """folder of the run, or of all runs of a sweep"""
     resume: Path | None = None
-    """continue the run in this folder from its last checkpoint"""
+    """continue the run in this folder from its last checkpoint; --steps extends it, the data may have
+    moved, anything else that differs from the run is refused"""
     steps: int | None = None
     """gradient iterations"""
     seed: int = 0
@@ -90,11 +92,11 @@ class Options:
 
 def run(args: list[str]) -> int:
     """Entry point of `slater train`."""
-    options = parse(Options, args, "train")
+    options, given = parse_given(Options, args, "train")
     if options.settings:
         return _print_settings(options.algorithm)
     if options.resume is not None:
-        return _guarded(lambda: _resume(options))
+        return _guarded(lambda: _resume(options, given))
     if options.data is None:
         options = replace(options, data=_sample())
     swept = options.seeds is not None or bool(options.sweep)
@@ -203,7 +205,7 @@ def _run_options(options: Options) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _resume(options: Options) -> None:
+def _resume(options: Options, given: frozenset[str]) -> None:
     if not options.all_threads:
         _one_thread()
     from slater.deep import resume
@@ -211,8 +213,42 @@ def _resume(options: Options) -> None:
 
     assert options.resume is not None
     record = read_run(options.resume)
+    _refuse_changes(options, given, record)
     data = open_for_training(options.data or record.data, record.memory)
-    resume(options.resume, data, _watcher(options, options.resume))
+    resume(options.resume, data, _watcher(options, options.resume), steps=options.steps)
+
+
+#: options that a resumed run may be given anew: they do not change what it computes, but for `steps`
+_FREE = frozenset({"resume", "data", "steps", "tensorboard", "wandb", "all_threads", "worker", "processes"})
+
+
+def _refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
+    """Refuse, by name, what a resumed run cannot change; the same value again is no change."""
+    for name in sorted(given - _FREE):
+        word = f"--{name.replace('_', '-')}"
+        if name in ("out", "seeds", "sweep", "engine", "settings"):
+            raise InputError(f"{word} is for new runs; a run that is resumed stays in {options.resume}.")
+        before: Any
+        now: Any
+        if name == "limit":
+            costs = [Limit.parse(text).cost or "" for text in run.limits]
+            before, now = " ".join(run.limits), " ".join(map(str, resolve_limits(options.limit, costs)))
+        elif name == "set":
+            for setting, value in _pairs(options.set, "--set").items():
+                if str(run.settings.get(setting)) != value:
+                    old = run.settings.get(setting, "its default")
+                    raise InputError(
+                        f"--set {setting}={value} cannot change a run that is resumed, which has {old}; "
+                        "train anew."
+                    )
+            continue
+        else:
+            before, now = getattr(run, name), getattr(options, name)
+        if now != before:
+            raise InputError(
+                f"{word if name != 'algorithm' else 'the algorithm'} cannot change in a run that is "
+                f"resumed: it has {before}, not {now}; train anew."
+            )
 
 
 def _watcher(options: Options, folder: Path) -> Any:

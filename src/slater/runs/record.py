@@ -12,9 +12,9 @@ from slater import __version__
 from slater.disk import read_json, write_json
 from slater.errors import InputError
 from slater.limits import Units
-from slater.runs.result import LimitRecord
+from slater.runs.result import RESULT, LimitRecord
 
-__all__ = ["RECORD", "Record", "Run", "TaskRecord", "read_record", "read_run", "write_record"]
+__all__ = ["RECORD", "Record", "Run", "TaskRecord", "extend", "read_record", "read_run", "write_record"]
 
 #: name of the file in the folder of a run
 RECORD = "run.json"
@@ -96,6 +96,7 @@ class Record:
     """A run, the settings of its algorithm as they were decided when it began, and its task.
 
     version: of Slater, which wrote it; env_id: the environment that the data name
+    extended: the numbers of steps that the run had before it was extended
     """
 
     version: str
@@ -103,6 +104,7 @@ class Record:
     config: Mapping[str, Any]
     task: TaskRecord
     env_id: str | None = None
+    extended: tuple[int, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -140,6 +142,7 @@ def read_record(folder: str | Path) -> Record:
         answer = Record(
             str(record["version"]), _run(record["run"]), config, TaskRecord.from_json(record["problem"]),
             env_id=None if record.get("env_id") is None else str(record["env_id"]),
+            extended=tuple(map(int, record.get("extended", ()))),
         )  # fmt: skip
         int(config["steps"])
     except KeyError as error:
@@ -152,6 +155,24 @@ def read_record(folder: str | Path) -> Record:
 def read_run(folder: str | Path) -> Run:
     """The `Run` of a folder."""
     return read_record(folder).run
+
+
+def extend(folder: Path, steps: int) -> None:
+    """Give the run in `folder` more iterations, `steps` in all; its result, if it has one, is taken back."""
+    before = read_record(folder)
+    if steps == before.steps:
+        return
+    if steps < before.steps:
+        raise InputError(
+            f"the run in {folder} has {before.steps} steps; it can be extended to more, not cut to {steps}."
+        )
+    record = read_json(folder / RECORD, "a run")
+    record["extended"] = [*before.extended, before.steps]
+    record["run"]["settings"] = {**before.run.settings, "steps": steps}
+    record["config"]["steps"] = steps
+    # in this order: a kill in between leaves a whole run of the old length or an unfinished one of the new
+    write_json(folder / RECORD, record)
+    (folder / RESULT).unlink(missing_ok=True)
 
 
 def write_record(folder: Path, run: Run, config: Any, task: Mapping[str, Any], env_id: str | None) -> None:

@@ -24,10 +24,10 @@ from slater.disk import write_atomic
 from slater.errors import InputError
 from slater.limits import resolve_limits
 from slater.policy import Policy
-from slater.runs import Run, is_run, read_run
+from slater.runs import Record, Run, is_run, read_run
 from slater.runs.record import write_record
 
-__all__ = ["RunFolder", "algorithm_of", "member_policies"]
+__all__ = ["RunFolder", "algorithm_as_begun", "algorithm_of", "member_policies"]
 
 
 def algorithm_of(run: Run, dataset: Dataset | StoredDataset | None = None) -> Algorithm[Any, Any]:
@@ -35,6 +35,12 @@ def algorithm_of(run: Run, dataset: Dataset | StoredDataset | None = None) -> Al
     kind = find(run.algorithm)
     algorithm = kind(make_config(kind, run.settings, run.preset))
     return algorithm if dataset is None else kind(algorithm.settled(dataset))
+
+
+def algorithm_as_begun(record: Record) -> Algorithm[Any, Any]:
+    """The algorithm with the settings that were decided when the run began, whatever defaults are now."""
+    kind = find(record.run.algorithm)
+    return kind(make_config(kind, record.config))
 
 
 def member_policies(folder: str | Path, dataset: Dataset) -> list[Policy]:

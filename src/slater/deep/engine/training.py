@@ -26,13 +26,14 @@ from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import prepare
 from slater.deep.engine import checkpoint
 from slater.deep.engine.finish import finish
-from slater.deep.engine.folder import RunFolder, algorithm_of
+from slater.deep.engine.folder import RunFolder, algorithm_as_begun, algorithm_of
 from slater.deep.engine.sources import Shards, Source, Whole, fits
 from slater.deep.task import Task, state_task
 from slater.disk import locked
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
 from slater.runs import MetricsFile, Result, Run, is_run, read_run
+from slater.runs.record import extend, read_record
 
 __all__ = [
     "EXPLOSION",
@@ -136,12 +137,30 @@ def make_run(
     )  # fmt: skip
 
 
-def resume(folder: str | Path, dataset: Dataset | StoredDataset, watcher: Watcher | None = None) -> Result:
-    """Continue the run in `folder` from its last checkpoint; `dataset` must be the one it began with."""
-    watcher = watcher or Watcher()
+def resume(
+    folder: str | Path, dataset: Dataset | StoredDataset, watcher: Watcher | None = None, *,
+    steps: int | None = None,
+) -> Result:  # fmt: skip
+    """Continue the run in `folder` from its last checkpoint; `dataset` must be the one it began with.
+
+    steps: extends the run to so many iterations in all, finished or not. What was done stays as it is, to
+    the bit, and so do the lengths of phases and all other settings, as they were decided when the run began
+    (phases that were shortened for a short run stay short). The rest is done as if the run had begun with
+    the new number: a run of 10,000 iterations extended to 20,000 equals one of 20,000, unless its phases
+    were shortened to fit into 10,000.
+    """
+    watcher, folder = watcher or Watcher(), Path(folder)
     begun(folder, dataset)  # a folder that holds no run is refused before a lock is left in it
-    with held(Path(folder), watcher):
-        return Training(begun(folder, dataset), dataset, Path(folder), watcher).go()
+    with held(folder, watcher):
+        run = begun(folder, dataset)
+        if steps is not None:
+            extend(folder, steps)
+        record = read_record(folder)
+        if not record.extended:
+            return Training(run, dataset, folder, watcher).go()
+        algorithm = algorithm_as_begun(record)
+        opened = (algorithm, *open_data(record.run, algorithm, dataset))
+        return Training(record.run, dataset, folder, watcher, opened).go()
 
 
 def begun(folder: str | Path, dataset: Dataset | StoredDataset) -> Run:
@@ -233,6 +252,8 @@ class Training:
         env_id = self.dataset.metadata.env_id
         self.folder.claim(self.run, self.algorithm.config, self.task, checkpoint.size_of(initial), env_id)
         state, step = self.folder.load(initial)
+        # of a run that was extended: what was kept only because it was the end is no longer a member
+        self.folder.members = [m for m in self.folder.members if self.algorithm.keeps(m.step)]
         self.watcher.started(self.run, self.task, step)
         self._metrics = MetricsFile(self.folder.path / "metrics.jsonl", step)
         self._clock = time.perf_counter()
