@@ -49,8 +49,9 @@ def test_info_as_json_with_given_limits(capsys, file):
     record = json.loads(out)
     assert code == 0
     assert [share["per_episode"] for share in record["limits"]] == [[2], [3], [2]]
-    for share in record["limits"]:
-        safe = data.episodes.within(share["per_episode"])
+    table = data.episodes
+    expected = [table.within(2), table.within(3), table.complete & (table.costs[:, 0] <= 0.2 * table.lengths)]
+    for share, safe in zip(record["limits"], expected, strict=True):
         assert share["safe_episodes"] == safe.sum()
         assert share["share"] == pytest.approx(safe.sum() / 12)
     assert record["episodes"] == 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.dataset import Dataset, Metadata
+from slater.data.episodes import LEAST_LIVED
 from slater.data.problems import Findings, Report
 
 __all__ = ["Inspector", "check"]
@@ -33,9 +35,9 @@ class Inspector:
         self._derived = derived
         self._size = 0
         self._started = 0  # row at which the current episode began
-        self._timeout_lengths: set[int] = set()
+        self._timeout_lengths: Counter[int] = Counter()
+        self._longest = 0
         self._ends = 0
-        self._early_timeouts = 0
         self._has_cost = np.zeros(len(self._cost_names), dtype=np.bool_)
         self._reward_range = (np.inf, -np.inf)
         self._running: str | None = None  # source of the episode that the last block left unfinished
@@ -163,14 +165,18 @@ class Inspector:
         lengths = np.diff(stops, prepend=self._started)
         cut = ~rows["terminals"][stops - 1 - offset]
         self._ends += len(stops)
-        if len(self._timeout_lengths) < 2:  # one or several is all that is asked
-            self._timeout_lengths.update(int(length) for length in np.unique(lengths[cut])[:2])
+        self._timeout_lengths.update(lengths[cut].tolist())
+        self._longest = max(self._longest, int(lengths.max()))
         horizon = self._metadata.horizon
         if horizon is not None:
             message = f"an episode that ends here is longer than the stated horizon of {horizon} steps"
             self._findings.add("error", "horizon", message, stops[lengths > horizon] - 1)
-            message = f"an episode is cut here by a timeout before the stated horizon of {horizon} steps"
-            self._findings.add("warning", "horizon", message, stops[cut & (lengths < horizon)] - 1)
+            short = lengths < LEAST_LIVED * horizon
+            message = f"an episode is cut off here before the stated horizon of {horizon} steps; "
+            by_rate = message + "it is judged by its rate"
+            self._findings.add("warning", "horizon", by_rate, stops[cut & ~short & (lengths < horizon)] - 1)
+            left_out = message + "it lived less than half of them and is not judged"
+            self._findings.add("warning", "horizon", left_out, stops[cut & short] - 1)
         self._started = int(stops[-1])
 
     def finish(self) -> None:
@@ -195,12 +201,17 @@ class Inspector:
                 "horizon",
                 f"the last {tail} rows have no end, but the stated horizon is {horizon} steps",
             )
-        if horizon is None and len(self._timeout_lengths) > 1:
+        cut_off = {n: count for n, count in self._timeout_lengths.items() if n < self._longest}
+        if horizon is None and cut_off:
+            short = sum(count for n, count in cut_off.items() if n < LEAST_LIVED * self._longest)
+            by_rate = sum(cut_off.values()) - short
             note(
                 "warning",
                 "horizon",
-                "timeouts come at different lengths and no horizon is stated; "
-                "the longest episode is taken for it",
+                "timeouts come at different lengths and no horizon is stated; the longest episode, "
+                f"{self._longest} steps, is taken for it: {by_rate} cut-off episodes are judged by their "
+                f"rate, {short} that lived less than half of it not at all; state the horizon, or mark true "
+                "ends as terminals",
             )
         for name, seen in zip(self._cost_names, self._has_cost, strict=True):
             if not seen:

@@ -309,7 +309,7 @@ class Dataset:
     def episodes(self) -> Episodes:
         """Starts, stops, undiscounted returns and costs of the episodes."""
         found = Episodes.of_rows(self.rewards, self.costs, self.terminals, self.timeouts)
-        return found if self.source is None else replace(found, source=self.source)
+        return replace(found, source=self.source, stated_horizon=self.metadata.horizon)
 
     def rows(self, start: int = 0, stop: int | None = None) -> dict[str, NDArray[Any]]:
         """The rows start .. stop-1 as columns: `ROW_FIELDS`, and of `OPTIONAL_FIELDS` those that are there.

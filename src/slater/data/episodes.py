@@ -1,8 +1,15 @@
-"""Where episodes begin and end, and what they add up to.
+"""Where episodes begin and end, what they add up to, and by what they are judged.
 
-An episode ends at a row that is terminal or a timeout. Rows after the last end form an incomplete
-episode: its transitions are good training data, but its return and costs are not those of an episode,
-so it is never counted as safe (published readers gave it return 0 and cost 0, hence "safe").
+An episode *ended* if its last row is terminal, *timed out* if it was stopped at the horizon, and was *cut
+off* if it was stopped before the horizon by anything else. A cut-off episode is good training data, but its
+sums are not those of an episode: one row without a cost is no safe episode. So, everywhere:
+
+- an episode that ended or timed out is judged by its sums;
+- a cut-off one that lived at least half the horizon is judged by its rate: its sums times horizon / length;
+- a shorter one, and rows after the last end of the data, are left out: neither safe nor unsafe, nor best;
+- a limit per step is compared with the cost per step lived, in all of them.
+
+The horizon is the stated one; without one, it is the longest episode.
 """
 
 from __future__ import annotations
@@ -15,8 +22,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.errors import InputError
+from slater.limits import Limit, Units
 
-__all__ = ["EpisodeCounter", "Episodes"]
+__all__ = ["LEAST_LIVED", "EpisodeCounter", "Episodes"]
+
+#: Share of the horizon that a cut-off episode must have lived for its rate to say anything.
+LEAST_LIVED = 0.5
+#: A limit converted from another unit may miss a whole number by its last digit.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +42,7 @@ class Episodes:
     terminated: (E,) bool; ended by a terminal (rather than by a timeout, or not at all).
     complete: (E,) bool; False only for a last episode whose end is not in the data.
     source: (E,) text, the name of the policy that took the actions of each episode; None if not recorded.
+    stated_horizon: steps after which an episode times out; None if not known.
     """
 
     starts: NDArray[np.int64]
@@ -38,6 +52,7 @@ class Episodes:
     terminated: NDArray[np.bool_]
     complete: NDArray[np.bool_]
     source: NDArray[np.str_] | None = None
+    stated_horizon: int | None = None
 
     @classmethod
     def of_rows(
@@ -76,18 +91,18 @@ class Episodes:
 
     def take(self, numbers: NDArray[np.integer]) -> Episodes:
         """The lines of the table with these numbers, in their order."""
-        columns: dict[str, Any] = {column.name: getattr(self, column.name) for column in fields(self)}
+        columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS}
         chosen: dict[str, Any] = {name: None if a is None else a[numbers] for name, a in columns.items()}
-        return Episodes(**chosen)
+        return replace(self, **chosen)
 
     @classmethod
     def join(cls, parts: Sequence[Episodes]) -> Episodes:
         """Tables one after the other; a source is known only if it is in all of them."""
         joined: dict[str, Any] = {}
-        for column in fields(cls):
-            arrays = [getattr(part, column.name) for part in parts]
-            joined[column.name] = None if any(a is None for a in arrays) else np.concatenate(arrays)
-        return cls(**joined)
+        for name in _COLUMNS:
+            arrays = [getattr(part, name) for part in parts]
+            joined[name] = None if any(a is None for a in arrays) else np.concatenate(arrays)
+        return replace(parts[0], **joined)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -97,8 +112,44 @@ class Episodes:
         """Steps of each episode, shape (E,)."""
         return self.stops - self.starts
 
+    @property
+    def horizon(self) -> int:
+        """Steps of a full episode: as stated, or those of the longest episode here."""
+        return self.stated_horizon or int(self.lengths.max(initial=1))
+
+    @property
+    def timed_out(self) -> NDArray[np.bool_]:
+        """Which episodes were stopped at the horizon, shape (E,)."""
+        return self.complete & ~self.terminated & (self.lengths >= self.horizon)
+
+    @property
+    def cut_off(self) -> NDArray[np.bool_]:
+        """Which episodes neither ended nor timed out, shape (E,)."""
+        return ~self.terminated & ~self.timed_out
+
+    @property
+    def judged(self) -> NDArray[np.bool_]:
+        """Which episodes say what an episode costs and returns, shape (E,); see the module's text."""
+        long_enough = self.lengths >= LEAST_LIVED * self.horizon
+        return self.complete & (~self.cut_off | long_enough)
+
+    @property
+    def returns_per_episode(self) -> NDArray[np.float64]:
+        """Undiscounted returns, shape (E,): sums, or rate times horizon for episodes that were cut off."""
+        return np.asarray(np.where(self.cut_off, self.returns * self._missing_share, self.returns))
+
+    @property
+    def costs_per_episode(self) -> NDArray[np.float64]:
+        """Undiscounted costs, shape (E, I): sums, or rate times horizon for episodes that were cut off."""
+        scaled = self.costs * self._missing_share[:, None]
+        return np.asarray(np.where(self.cut_off[:, None], scaled, self.costs))
+
+    @property
+    def _missing_share(self) -> NDArray[np.float64]:
+        return np.asarray(self.horizon / self.lengths)
+
     def within(self, limits: ArrayLike) -> NDArray[np.bool_]:
-        """Which episodes are complete and keep every cost at most at its limit, shape (E,).
+        """Which episodes are judged and keep every cost at most at its limit, shape (E,).
 
         `limits` are per episode and undiscounted, one number or shape (I,).
         """
@@ -107,8 +158,30 @@ class Episodes:
             raise InputError(
                 f"Give one limit or one for each of the {self.costs.shape[1]} costs, not {bounds.shape}."
             )
-        kept: NDArray[np.bool_] = self.complete & np.all(self.costs <= bounds, axis=1)
+        kept: NDArray[np.bool_] = self.judged & np.all(self.costs_per_episode <= bounds, axis=1)
         return kept
+
+    def keep(self, limits: Sequence[Limit], units: Units) -> NDArray[np.bool_]:
+        """Which episodes are judged and keep these limits, one per cost, each in its own unit, shape (E,).
+
+        A limit per step is on the cost per step that the episode lived; any other is converted to one per
+        episode by `units`.
+        """
+        kept = self.judged
+        for index, limit in enumerate(limits):
+            kept = kept & self._keeps(index, limit, units)
+        return kept
+
+    def keep_one(self, cost: int, limit: Limit, units: Units) -> NDArray[np.bool_]:
+        """Which episodes are judged and keep the limit on one cost, by its number; else as `keep`."""
+        return self.judged & self._keeps(cost, limit, units)
+
+    def _keeps(self, cost: int, limit: Limit, units: Units) -> NDArray[np.bool_]:
+        if limit.unit == "step":
+            kept = self.costs[:, cost] <= limit.value * self.lengths * (1 + _ROUNDING)
+        else:
+            kept = self.costs_per_episode[:, cost] <= units.episode(limit) * (1 + _ROUNDING)
+        return np.asarray(kept)
 
     def select(self, chosen: ArrayLike) -> NDArray[np.int64]:
         """Episode numbers, sorted, from a boolean mask of shape (E,) or from a list of numbers."""
@@ -147,12 +220,16 @@ class Episodes:
         return np.sort(order[held:]), np.sort(order[:held])
 
 
+_COLUMNS = tuple(field.name for field in fields(Episodes) if field.name != "stated_horizon")
+
+
 class EpisodeCounter:
     """Builds the table of episodes from blocks of rows, wherever the blocks are cut."""
 
-    def __init__(self, num_costs: int) -> None:
+    def __init__(self, num_costs: int, horizon: int | None = None) -> None:
         self._size = 0
         self._num_costs = num_costs
+        self._horizon = horizon
         self._open: Episodes | None = None  # the episode that the last block left unfinished
         self._parts: list[Episodes] = []
 
@@ -176,7 +253,7 @@ class EpisodeCounter:
         if not parts:
             none = np.zeros(0, dtype=np.bool_)
             return Episodes.of_rows(np.zeros(0), np.zeros((0, self._num_costs)), none, none)
-        return Episodes.join(parts)
+        return replace(Episodes.join(parts), stated_horizon=self._horizon)
 
 
 def _continued(before: Episodes, block: Episodes) -> Episodes:

@@ -283,7 +283,8 @@ def convert(
         layout = opened.require_layout()
         total = next((c.rows for c in opened.source.columns.values() if c.rows is not None), None)
         sink = sink_for(target, Notes(opened.metadata, layout.cost_names, layout.discrete))
-        content, counter = Fingerprint(layout.cost_names), EpisodeCounter(len(layout.cost_names))
+        content = Fingerprint(layout.cost_names)
+        counter = EpisodeCounter(len(layout.cost_names), opened.metadata.horizon)
         done = 0
         try:
             for rows in opened.rows():

@@ -31,6 +31,7 @@ def summary_text(summary: Summary) -> str:
         f"  costs         {', '.join(summary.cost_names)}",
         f"  horizon       {summary.horizon} steps ({stated})",
         f"  ends          {_ends(summary, record)}",
+        *_cut_off(record),
         *(["  propensities  recorded for every action"] if summary.propensities else []),
         f"  fingerprint   {summary.fingerprint}",
         "",
@@ -50,7 +51,7 @@ def summary_text(summary: Summary) -> str:
             best += " at cost " + ", ".join(f"{cost:g}" for cost in share.best_costs)
         per_episode = f" = {_bounds(share.bounds)}" if "/" in share.text else ""
         lines.append(f"  <= {share.text}{per_episode}: {share.safe:,} ({share.share:.1%}), {best}")
-    for index, name in enumerate(summary.cost_names):
+    for index, name in enumerate(summary.cost_names if len(summary.judged) else ()):
         lines += [
             "",
             f"return against {name} (9: the densest cells; *: best return so far)",
@@ -93,6 +94,16 @@ def _incomplete(record: dict[str, Any]) -> str:
     return ", and one without an end, which is not counted below" if count else ""
 
 
+def _cut_off(record: dict[str, Any]) -> list[str]:
+    by_rate, left_out = record["cut_off_judged_by_rate"], record["cut_off_not_judged"]
+    if not by_rate + left_out:
+        return []
+    return [
+        f"  cut off       {by_rate + left_out:,} before the horizon: {by_rate:,} judged by their rate times "
+        f"the horizon, {left_out:,} that lived less than half of it left out below"
+    ]
+
+
 def _ends(summary: Summary, record: dict[str, Any]) -> str:
     parts = []
     if record["ended_by_timeout"]:
@@ -129,8 +140,8 @@ def _action_lines(summary: Summary) -> list[str]:
 
 def text_plot(summary: Summary, cost: int = 0) -> list[str]:
     """Episodes as a density in characters, cost to the right, return upwards, with the frontier."""
-    whole = summary.complete
-    costs, returns = summary.episodes.costs[whole, cost], summary.episodes.returns[whole]
+    judged, table = summary.judged, summary.episodes
+    costs, returns = table.costs_per_episode[judged, cost], table.returns_per_episode[judged]
     x_range, y_range = _range(costs), _range(returns)
     counts = np.zeros((_HEIGHT, _WIDTH), dtype=int)
     np.add.at(counts, (_cell(returns, y_range, _HEIGHT), _cell(costs, x_range, _WIDTH)), 1)
@@ -170,11 +181,16 @@ def draw(summary: Summary, path: Path) -> None:
     count = len(summary.cost_names)
     figure = Figure(figsize=(5.2 * count + 4.2, 4.2), layout="constrained")
     axes = figure.subplots(1, count + 1, squeeze=False)[0]
-    whole = summary.complete
-    returns = summary.episodes.returns[whole]
+    judged = summary.judged
+    if len(judged) == 0:
+        raise InputError(
+            "There is nothing to draw: every episode was cut off before half the horizon of "
+            f"{summary.horizon} steps; state another horizon."
+        )
+    returns = summary.episodes.returns_per_episode[judged]
     for index, name in enumerate(summary.cost_names):
         panel = axes[index]
-        costs = summary.episodes.costs[whole, index]
+        costs = summary.episodes.costs_per_episode[judged, index]
         panel.scatter(costs, returns, s=8, alpha=0.35, color="#4477aa", linewidths=0, label="episodes")
         steps = summary.frontier(index)
         reach = np.append(steps[:, 0], max(costs.max(), steps[-1, 0]))
@@ -188,7 +204,7 @@ def draw(summary: Summary, path: Path) -> None:
         for share in summary.shares:
             bound = share.bounds[index]
             panel.axvline(bound, color="#666666", linestyle="--", linewidth=0.8)
-            note = f" {bound:g}: {share.share:.0%} within"
+            note = f" {bound:g}: {share.each[index]:.0%} within"
             panel.annotate(
                 note,
                 (bound, 0.02),
@@ -201,7 +217,9 @@ def draw(summary: Summary, path: Path) -> None:
         panel.set_ylabel("return per episode (undiscounted)")
         panel.legend(loc="lower right", fontsize=8, frameon=False)
     _draw_actions(axes[-1], summary)
-    figure.suptitle(f"{Path(summary.name).name}: {len(whole):,} episodes, {summary.rows:,} rows", fontsize=10)
+    figure.suptitle(
+        f"{Path(summary.name).name}: {len(judged):,} episodes, {summary.rows:,} rows", fontsize=10
+    )
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:

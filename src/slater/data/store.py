@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ class StoredDataset:
     @cached_property
     def episodes(self) -> Episodes:
         """The chosen episodes; `starts` and `stops` are rows of the file."""
-        return self._all_episodes.take(self._chosen)
+        return replace(self._all_episodes.take(self._chosen), stated_horizon=self.horizon)
 
     @property
     def source(self) -> NDArray[np.str_] | None:

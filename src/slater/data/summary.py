@@ -26,15 +26,17 @@ _JOINT_BINS = 10
 class LimitShare:
     """How much of the data keeps a limit.
 
-    text: the limit as given. bounds: per episode, undiscounted, one per cost.
-    safe: complete episodes within all bounds. share: of the complete episodes.
-    best_return: largest return among the safe ones, None if there is none. best_cost: its costs.
+    text: the limit as given. bounds: per episode of full length, undiscounted, one per cost.
+    safe: judged episodes that keep all of them. share: of the judged episodes. each: the same for the limit
+    on each cost alone. best_return: largest return among the safe ones, None if there is none. best_costs:
+    its costs.
     """
 
     text: str
     bounds: tuple[float, ...]
     safe: int
     share: float
+    each: tuple[float, ...]
     best_return: float | None
     best_costs: tuple[float, ...] | None
 
@@ -45,6 +47,7 @@ class LimitShare:
             "per_episode": list(self.bounds),
             "safe_episodes": self.safe,
             "share": self.share,
+            "share_of_each_cost": list(self.each),
             "best_return": self.best_return,
             "best_costs": None if self.best_costs is None else list(self.best_costs),
         }
@@ -52,7 +55,7 @@ class LimitShare:
 
 @dataclass(frozen=True)
 class SourceMeans:
-    """One policy of those that made the data: its complete episodes, and their mean return and costs.
+    """One policy of those that made the data: its judged episodes, and their mean return and costs.
 
     return_error: standard error of the mean return over its episodes; 0 for a single one.
     """
@@ -122,36 +125,37 @@ class Summary:
             return None
         found = []
         for name in np.unique(self.episodes.source):
-            own = self.episodes.complete & (self.episodes.source == name)
+            own = self.episodes.judged & (self.episodes.source == name)
             count = int(own.sum())
             if not count:
                 continue
-            returns = self.episodes.returns[own]
+            returns = self.episodes.returns_per_episode[own]
             found.append(
                 SourceMeans(
                     name=str(name),
                     episodes=count,
                     mean_return=float(returns.mean()),
                     return_error=float(returns.std(ddof=1) / np.sqrt(count)) if count > 1 else 0.0,
-                    mean_costs=tuple(map(float, self.episodes.costs[own].mean(axis=0))),
+                    mean_costs=tuple(map(float, self.episodes.costs_per_episode[own].mean(axis=0))),
                 )
             )
         return tuple(found)
 
     @property
-    def complete(self) -> NDArray[np.int64]:
-        """Numbers of the complete episodes."""
-        return np.flatnonzero(self.episodes.complete)
+    def judged(self) -> NDArray[np.int64]:
+        """Numbers of the episodes that are judged; see `slater.data.episodes`."""
+        return np.flatnonzero(self.episodes.judged)
 
     def frontier(self, cost: int = 0) -> NDArray[np.float64]:
         """The best return at each cost, shape (K, 2), for one cost; see `frontier`."""
-        whole = self.complete
-        return frontier(self.episodes.costs[whole, cost], self.episodes.returns[whole])
+        judged, table = self.judged, self.episodes
+        return frontier(table.costs_per_episode[judged, cost], table.returns_per_episode[judged])
 
     def to_json(self) -> dict[str, Any]:
         """Everything as a JSON object."""
-        whole = self.complete
-        episodes = self.episodes
+        judged, episodes = self.judged, self.episodes
+        cut_off = episodes.complete & episodes.cut_off
+        returns, costs = episodes.returns_per_episode[judged], episodes.costs_per_episode[judged]
         return {
             "file": self.name,
             "format": self.format,
@@ -165,16 +169,16 @@ class Summary:
             "horizon": self.horizon,
             "horizon_stated": self.horizon_stated,
             "fingerprint": self.fingerprint,
-            "episodes": len(whole),
-            "incomplete_episodes": int(len(episodes) - len(whole)),
+            "episodes": int(episodes.complete.sum()),
+            "incomplete_episodes": int((~episodes.complete).sum()),
             "ended_by_terminal": int(episodes.terminated.sum()),
             "ended_by_timeout": int((episodes.complete & ~episodes.terminated).sum()),
+            "cut_off_judged_by_rate": int((cut_off & episodes.judged).sum()),
+            "cut_off_not_judged": int((cut_off & ~episodes.judged).sum()),
             "timeouts_at_steps": list(self.timeouts_at),
-            "episode_length": _spread(episodes.lengths[whole]),
-            "episode_return": _spread(episodes.returns[whole]),
-            "episode_cost": {
-                name: _spread(episodes.costs[whole, index]) for index, name in enumerate(self.cost_names)
-            },
+            "episode_length": _spread(episodes.lengths[episodes.complete]),
+            "episode_return": _spread(returns),
+            "episode_cost": {name: _spread(costs[:, index]) for index, name in enumerate(self.cost_names)},
             "propensities": self.propensities,
             "sources": None
             if self.sources is None
@@ -194,7 +198,9 @@ class Summary:
         }
 
 
-def _spread(values: NDArray[Any]) -> dict[str, float]:
+def _spread(values: NDArray[Any]) -> dict[str, float | None]:
+    if len(values) == 0:
+        return dict.fromkeys(("min", "lower_quartile", "median", "upper_quartile", "max", "mean"))
     quartiles = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
     names = ("min", "lower_quartile", "median", "upper_quartile", "max")
     return {**dict(zip(names, map(float, quartiles), strict=True)), "mean": float(np.mean(values))}
@@ -219,7 +225,7 @@ def summarise(
     converts discounted limits to episode units, with critics that bootstrap through timeouts.
     """
     layout = opened.require_layout()
-    counter = EpisodeCounter(len(layout.cost_names))
+    counter = EpisodeCounter(len(layout.cost_names), opened.metadata.horizon)
     actions, content = _ActionSample(), Fingerprint(layout.cost_names)
     size = known = 0
     for rows in opened.rows():
@@ -230,8 +236,7 @@ def summarise(
         known += int(rows["next_known"].sum())
     opened.report.raise_errors()
     episodes = counter.finish()
-    stated = opened.metadata.horizon
-    horizon = stated or int(episodes.lengths.max())
+    stated, horizon = opened.metadata.horizon, episodes.horizon
     cut = episodes.complete & ~episodes.terminated
     coverage = actions.coverage(
         opened.metadata.action_low, opened.metadata.action_high, opened.metadata.num_actions
@@ -266,18 +271,20 @@ def _shares(
         sets.append((", ".join(map(str, resolved)), resolved))
     else:
         sets += [(str(limit), (limit,) * len(cost_names)) for limit in limits]
-    complete = int(episodes.complete.sum())
+    judged = max(1, int(episodes.judged.sum()))
+    returns, costs = episodes.returns_per_episode, episodes.costs_per_episode
     for text, chosen in sets:
-        bounds = units.thresholds(chosen, "episode")
-        safe = np.flatnonzero(episodes.within(bounds))
-        best = safe[np.argmax(episodes.returns[safe])] if len(safe) else None
+        safe = np.flatnonzero(episodes.keep(chosen, units))
+        each = [episodes.keep_one(i, limit, units).sum() / judged for i, limit in enumerate(chosen)]
+        best = safe[np.argmax(returns[safe])] if len(safe) else None
         yield LimitShare(
             text=text,
-            bounds=tuple(map(float, bounds)),
+            bounds=tuple(map(float, units.thresholds(chosen, "episode"))),
             safe=len(safe),
-            share=len(safe) / complete if complete else 0.0,
-            best_return=None if best is None else float(episodes.returns[best]),
-            best_costs=None if best is None else tuple(map(float, episodes.costs[best])),
+            share=len(safe) / judged,
+            each=tuple(map(float, each)),
+            best_return=None if best is None else float(returns[best]),
+            best_costs=None if best is None else tuple(map(float, costs[best])),
         )
 
 
@@ -348,8 +355,10 @@ class _ActionSample:
         )
 
 
-def spread_of(record: Mapping[str, float]) -> str:
+def spread_of(record: Mapping[str, float | None]) -> str:
     """One line for a distribution: min, quartiles, max."""
+    if record["min"] is None:
+        return "no episode is judged"
     return (
         f"{record['min']:.4g} .. {record['max']:.4g}  (median {record['median']:.4g}, quartiles "
         f"{record['lower_quartile']:.4g} and {record['upper_quartile']:.4g}, mean {record['mean']:.4g})"
