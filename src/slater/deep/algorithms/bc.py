@@ -144,7 +144,7 @@ class BC(LastIterate[BCConfig, BCState]):
         which = choose_episodes(dataset.episodes, task, self.config)
         episode = np.repeat(np.arange(len(which)), dataset.episodes.lengths)[dataset.next_known]
         rows = np.flatnonzero(which[episode])
-        costs = dataset.episodes.costs
+        costs = dataset.episodes.costs_per_episode
         mean, std = costs[which].mean(axis=0), np.maximum(costs[which].std(axis=0), 1e-6)
         # a limit above all episodes' costs asks for no more than the costliest of them
         target = np.clip(_episode_limits(task), costs[which].min(axis=0), costs[which].max(axis=0))
@@ -226,23 +226,25 @@ def choose_episodes(episodes: Episodes, task: Task, config: BCConfig) -> NDArray
         return np.ones(len(episodes), dtype=np.bool_)
     if config.which == "frontier":
         return _near_frontier(episodes, config.frontier_width)
-    # a limit converted from another unit may miss a whole number by its last digit
-    safe = episodes.within(_episode_limits(task) * (1 + 1e-9))
+    safe = episodes.keep(task.limits, task.units)
     if not safe.any():
         raise InputError(_nothing_safe(episodes, task))
-    return safe if config.which == "safe" else episodes.complete
+    return safe if config.which == "safe" else episodes.judged
 
 
 def _episode_limits(task: Task) -> NDArray[np.float64]:
     return task.units.thresholds(task.limits, "episode")
 
 
+_NONE_JUDGED = "no episode of this data is complete and lived half the horizon"
+
+
 def _nothing_safe(episodes: Episodes, task: Task) -> str:
     """The sentence for limits that no episode keeps: names the smallest episode cost of each."""
-    whole = episodes.complete
-    if not whole.any():
-        return "no episode of this data is complete, so none is known to be safe; add the end of episodes."
-    limits, least = _episode_limits(task), episodes.costs[whole].min(axis=0)
+    judged = episodes.judged
+    if not judged.any():
+        return f"{_NONE_JUDGED}, so none is known to be safe; add the end of episodes."
+    limits, least = _episode_limits(task), episodes.costs_per_episode[judged].min(axis=0)
     parts = [
         f"{name} (limit {limit:g} per episode, smallest {small:g})"
         for name, limit, small in zip(task.cost_names, limits, least, strict=True)
@@ -252,12 +254,13 @@ def _nothing_safe(episodes: Episodes, task: Task) -> str:
 
 def _near_frontier(episodes: Episodes, width: float) -> NDArray[np.bool_]:
     """Episodes near the curve through the Pareto set; of several costs, the mean, each over its largest."""
-    whole = episodes.complete
-    if not whole.any():
-        raise InputError("no episode of this data is complete, so there is no frontier; clone all with bc.")
-    largest = np.maximum(np.abs(episodes.costs[whole]).max(axis=0), 1e-12)
-    cost, value = (episodes.costs / largest).mean(axis=1), episodes.returns
-    order = np.flatnonzero(whole)[np.lexsort((-value[whole], cost[whole]))]
+    judged = episodes.judged
+    if not judged.any():
+        raise InputError(f"{_NONE_JUDGED}, so there is no frontier; clone all with bc.")
+    costs, value = episodes.costs_per_episode, episodes.returns_per_episode
+    largest = np.maximum(np.abs(costs[judged]).max(axis=0), 1e-12)
+    cost = (costs / largest).mean(axis=1)
+    order = np.flatnonzero(judged)[np.lexsort((-value[judged], cost[judged]))]
     best = np.maximum.accumulate(value[order])
     # in the order of cost, an episode is on the frontier if it beats all that cost less
     frontier = order[np.concatenate([[True], value[order][1:] > best[:-1]])]
@@ -266,5 +269,5 @@ def _near_frontier(episodes: Episodes, width: float) -> NDArray[np.bool_]:
         curve = np.poly1d(np.polyfit(cost[frontier], value[frontier], degree))
         if np.mean((curve(cost[frontier]) - value[frontier]) ** 2) <= 0.1 * spread:
             break
-    near = np.abs(value - curve(cost)) <= width * np.ptp(value[whole])
-    return np.asarray(whole & near)
+    near = np.abs(value - curve(cost)) <= width * np.ptp(value[judged])
+    return np.asarray(judged & near)
