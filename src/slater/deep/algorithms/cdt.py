@@ -169,10 +169,14 @@ class CDT(Algorithm[CDTConfig, CDTState]):
     def check(self, dataset: Dataset | StoredDataset) -> None:
         """Episodes must end: what is still to come is what the model is told."""
         super().check(dataset)
-        if not dataset.episodes.complete.any():
-            raise InputError("cdt needs the returns of whole episodes; no episode of this data ends.")
+        judged = dataset.episodes.judged
+        if not judged.any():
+            raise InputError(
+                "cdt needs the returns of whole episodes; no episode of this data ends, or all were cut off "
+                "before half the horizon."
+            )
         if self.config.cost_cap is not None:
-            cheapest = dataset.episodes.costs[dataset.episodes.complete].max(axis=1).min()
+            cheapest = dataset.episodes.costs_per_episode[judged].max(axis=1).min()
             if cheapest >= self.config.cost_cap:
                 raise InputError(
                     f"no episode costs less than cost_cap = {self.config.cost_cap:g}; "
@@ -182,17 +186,22 @@ class CDT(Algorithm[CDTConfig, CDTState]):
             released_targets(dataset)
 
     def data(self, dataset: Dataset, task: Task, data: Data) -> Sequences:
-        """Complete episodes with what is to go at each step, relabelled ones, and the weights to draw by."""
+        """Judged episodes with what is to go at each step, relabelled ones, and the weights to draw by.
+
+        What is to go after an episode was cut off is taken at its own rate, up to the horizon.
+        """
         del data
         config, table = self.config, dataset.episodes
-        kept = np.flatnonzero(table.complete)
+        kept, cut_off = np.flatnonzero(table.judged), table.cut_off
         utilities = np.concatenate([dataset.rewards[:, None], dataset.costs], axis=1).astype(np.float64)
         togo = np.zeros_like(utilities)
         for e in kept:
             rows = slice(table.starts[e], table.stops[e])
             togo[rows] = np.cumsum(utilities[rows][::-1], axis=0)[::-1]
+            if cut_off[e]:
+                togo[rows] += utilities[rows].mean(axis=0) * (table.horizon - table.lengths[e])
         inside = np.concatenate([np.arange(table.starts[e], table.stops[e]) for e in kept])
-        returns, costs = table.returns[kept], table.costs[kept]
+        returns, costs = table.returns_per_episode[kept], table.costs_per_episode[kept]
         # the relabelled episodes are part of the data: the same for every seed
         extra = relabel(
             returns, costs, share=config.augment, headroom=config.headroom, decrease=config.decrease,
