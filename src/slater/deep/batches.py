@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.data import Dataset
+from slater.data.episodes import LEAST_LIVED
 from slater.deep.task import Task, normalised, raw_utilities, scaled_actions, state_task
 from slater.limits import Limit
 
@@ -24,7 +26,8 @@ class Data(NamedTuple):
 
     utilities: (N, 1+I) reward, then costs; discount: (N,) gamma, or 0 after a terminal
     returns: (N, 1+I) discounted sums from this row to the end of its episode; after a timeout the rest is
-        guessed to continue at the episode's mean rate. Only a warm start uses them.
+        guessed to continue at the episode's mean rate (see `_returns`). A warm start and PDCA's fallback
+        use them.
     initial: (E, obs_dim) first observations
     """
 
@@ -114,22 +117,32 @@ def transitions(dataset: Dataset, task: Task) -> dict[str, NDArray[Any]]:
         "utilities": utilities[rows].astype(np.float32),
         "discount": (task.gamma * (1.0 - dataset.terminals[rows])).astype(np.float32),
         "next_obs": normalised(dataset.next_observations[rows], task),
-        "returns": _returns(dataset, utilities, task.gamma)[rows].astype(np.float32),
+        "returns": _returns(dataset, utilities, task)[rows].astype(np.float32),
     }
 
 
-def _returns(dataset: Dataset, utilities: F64, gamma: float) -> F64:
-    """Discounted sums to the end of each row's episode, continued past a timeout at the mean rate."""
+def _returns(dataset: Dataset, utilities: F64, task: Task) -> F64:
+    """Discounted sums to the end of each row's episode, continued past a timeout at the episode's mean rate.
+
+    An episode that was cut off before half the horizon says too little of its rate: it is continued at the
+    mean rate of the data.
+    """
     from scipy.signal import lfilter
 
+    gamma = task.gamma
+    # a part of the data may hold no full episode; the task knows the horizon of the whole
+    episodes = replace(dataset.episodes, stated_horizon=task.units.horizon)
+    short = episodes.cut_off & (episodes.lengths < LEAST_LIVED * episodes.horizon)
+    typical = utilities.mean(axis=0)
     returns = np.empty_like(utilities)
-    episodes = dataset.episodes
-    for start, stop, terminated in zip(episodes.starts, episodes.stops, episodes.terminated, strict=True):
+    table = zip(episodes.starts, episodes.stops, episodes.terminated, short, strict=True)
+    for start, stop, terminated, too_short in table:
         part = utilities[start:stop]
         # y[t] = u[t] + gamma y[t+1]: a one-pole filter over reversed time
         sums = lfilter([1.0], [1.0, -gamma], part[::-1], axis=0)[::-1]
         if not terminated:
             left = np.arange(stop - start, 0, -1)[:, None]
-            sums = sums + gamma**left * part.mean(axis=0) / (1 - gamma)
+            rate = typical if too_short else part.mean(axis=0)
+            sums = sums + gamma**left * rate / (1 - gamma)
         returns[start:stop] = sums
     return returns
