@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -29,6 +29,7 @@ __all__ = [
     "Verdict",
     "decide",
     "error_of_each",
+    "with_gate",
 ]
 
 Verdict = Literal["pass", "fail", "abstain"]
@@ -279,3 +280,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value
+
+
+def with_gate(certificate: Certificate, gate: Gate) -> Certificate:
+    """The certificate under one more condition, which every limit of it needs."""
+    limits = tuple(
+        replace(limit, gates=(gate, *limit.gates))
+        if gate.passed
+        else replace(limit, gates=(gate, *limit.gates), verdict="abstain", reason=gate.reason)
+        for limit in certificate.limits
+    )
+    return replace(certificate, limits=limits)
