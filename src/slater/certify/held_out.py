@@ -81,7 +81,8 @@ def certifying_part(data: Dataset, kept: HeldOut | None, trained_on: str | None)
         part = data.subset(list(kept.episodes))
         return part, Gate(
             name, True,
-            f"{len(part.episodes)} of {len(data.episodes)} episodes were kept from training (seed {kept.seed}).",
+            f"{len(part.episodes)} of {len(data.episodes)} episodes were kept from training "
+            f"(seed {kept.seed}).",
         )  # fmt: skip
     if trained_on and data.fingerprint == trained_on:
         return data, Gate(
