@@ -27,6 +27,7 @@ def train(
     seed: int = 0,
     preset: str | None = None,
     progress: bool = True,
+    estimate: bool = True,
     options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Result:
@@ -35,7 +36,8 @@ def train(
     data: a file or store that `slater.load` reads, the name of a published task, or a dataset.
     limits: one per cost: "20" (per episode), "5/discounted", "0.05/step", "NAME=20", or a `Limit`.
     out: the folder of the run; by default a new one below `runs/`. progress: show it, on a terminal, in a
-    notebook or as plain lines. options: fields of `slater.runs.Run`, such as `log_every` or `memory` (GB).
+    notebook or as plain lines. estimate: judge the policy by the shared estimators at the end, where the
+    algorithm does not itself. options: fields of `slater.runs.Run`, such as `log_every` or `memory` (GB).
     settings: the algorithm's own, by name (`steps`, `gamma`, ...).
 
     The result has the policy, the estimates from the data alone, the limits, warnings, and the folder. A
@@ -46,7 +48,7 @@ def train(
     from slater.deep.engine.progress import shown
     from slater.deep.engine.sources import open_for_training
 
-    chosen = dict(options or {})
+    chosen = {"estimate": estimate, **(options or {})}
     name = algorithm
     if isinstance(data, str | Path):
         name = f"{algorithm}-{Path(data).stem}"

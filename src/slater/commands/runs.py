@@ -70,6 +70,7 @@ def run_row(folder: Path) -> dict[str, Any]:
             row["state"] = "done"
             for sums, unit in ((result.per_episode, "episode"), (result.estimates, "discounted")):
                 row |= {f"estimate/{name}/{unit}": value for name, value in (sums or {}).items()}
+            row["limits kept"] = {True: "yes", False: "no", None: "not estimated"}[result.keeps_limits]
     except InputError as error:
         row["state"] = f"unreadable ({error})"
     return row

@@ -22,6 +22,7 @@ from slater.runs import Run, is_run, read_result, read_run
 __all__ = ["run"]
 
 DIVERGED = 3
+LIMITS_NOT_KEPT = 4
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Options:
         slater train pdca log.hdf5 --limit speed=0.05/step --limit wear=20 --out runs/first --steps 50000
         slater train pdca ball.hdf5 --sweep limit=10,20,40 --seeds 3 --out runs/sweep
         slater train --resume runs/first
+
+    Exit codes: 0 the run completed, 1 a run of a sweep failed, 2 bad input, 3 a loss diverged, 4 a limit is
+    not kept by the estimates (with --require-limits only), 130 interrupted and saved.
 
     """
 
@@ -75,6 +79,10 @@ class Options:
     memory: float = 4.0
     """memory for the data, in GB; a .store that needs more is trained on in shards, another file is refused
     with the line that converts it (the data are in memory about three times)"""
+    no_estimate: bool = False
+    """do not judge the policy from the data at the end, where the algorithm does not itself"""
+    require_limits: bool = False
+    """exit with code 4 if a limit is not kept by the estimates, or nothing is estimated"""
     tensorboard: bool = False
     """write the metrics for TensorBoard too, to OUT/tensorboard"""
     wandb: str | None = None
@@ -96,7 +104,7 @@ def run(args: list[str]) -> int:
     if options.settings:
         return _print_settings(options.algorithm)
     if options.resume is not None:
-        return _guarded(lambda: _resume(options, given))
+        return _guarded(lambda: _resume(options, given), options.require_limits)
     if options.data is None:
         options = replace(options, data=_sample())
     swept = options.seeds is not None or bool(options.sweep)
@@ -104,7 +112,7 @@ def run(args: list[str]) -> int:
         raise InputError("--engine vmap is for sweeps; add --seeds N or --sweep NAME=V1,V2,...")
     if swept:
         return _sweep(options if options.out else replace(options, out=_new_folder(options, "sweep")))
-    return _guarded(lambda: _train(options))
+    return _guarded(lambda: _train(options), options.require_limits)
 
 
 def _new_folder(options: Options, *words: str) -> Path:
@@ -116,13 +124,16 @@ def _new_folder(options: Options, *words: str) -> Path:
     return folder
 
 
-def _guarded(work: Callable[[], None]) -> int:
-    """Say in one sentence that a run was interrupted or diverged, and how to go on."""
+def _guarded(work: Callable[[], Sequence[Path]], require_limits: bool = False) -> int:
+    """The exit code of work that gives the folders of its runs.
+
+    Says in one sentence that a run was interrupted or diverged, and how to go on.
+    """
     from slater.deep import DivergedError
     from slater.deep.engine.training import Interrupted
 
     try:
-        work()
+        folders = work()
     except DivergedError as error:
         print(f"slater: the run diverged: {error}", file=sys.stderr)
         return DIVERGED
@@ -130,7 +141,13 @@ def _guarded(work: Callable[[], None]) -> int:
         line = "" if stop.folder is None else f" With: slater train --resume {stop.folder}"
         print(f"\nslater: {stop}{line}", file=sys.stderr)
         return 130
-    return 0
+    if not require_limits:
+        return 0
+    found = {folder: read_result(folder) for folder in folders}
+    broken = [str(folder) for folder, result in found.items() if result is None or not result.keeps_limits]
+    if broken:
+        print(f"slater: limits are not kept, or not estimated, in {', '.join(broken)}", file=sys.stderr)
+    return LIMITS_NOT_KEPT if broken else 0
 
 
 def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -158,7 +175,7 @@ def _one_thread() -> None:
     os.environ |= one_thread(os.environ)
 
 
-def _train(options: Options) -> None:
+def _train(options: Options) -> list[Path]:
     if not options.all_threads:
         _one_thread()
     from slater.deep import find, train
@@ -179,6 +196,7 @@ def _train(options: Options) -> None:
         if options.out is None:
             remove_if_unused(folder)
         raise
+    return [folder]
 
 
 def _point(options: Options, point: Mapping[str, str]) -> tuple[list[str], dict[str, Any], int]:
@@ -201,11 +219,11 @@ def _run_options(options: Options) -> dict[str, Any]:
         "data": str(options.data), "env": options.env, "eval_episodes": options.eval_episodes,
         "eval_every": options.eval_every or (2500 if options.env else None),
         "log_every": options.log_every, "checkpoint_every": options.checkpoint_every,
-        "memory": options.memory,
+        "memory": options.memory, "estimate": not options.no_estimate,
     }  # fmt: skip
 
 
-def _resume(options: Options, given: frozenset[str]) -> None:
+def _resume(options: Options, given: frozenset[str]) -> list[Path]:
     if not options.all_threads:
         _one_thread()
     from slater.deep import resume
@@ -216,10 +234,23 @@ def _resume(options: Options, given: frozenset[str]) -> None:
     _refuse_changes(options, given, record)
     data = open_for_training(options.data or record.data, record.memory)
     resume(options.resume, data, _watcher(options, options.resume), steps=options.steps)
+    return [options.resume]
 
 
 #: options that a resumed run may be given anew: they do not change what it computes, but for `steps`
-_FREE = frozenset({"resume", "data", "steps", "tensorboard", "wandb", "all_threads", "worker", "processes"})
+_FREE = frozenset(
+    {
+        "resume",
+        "data",
+        "steps",
+        "tensorboard",
+        "wandb",
+        "all_threads",
+        "worker",
+        "processes",
+        "require_limits",
+    }
+)
 
 
 def _refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
@@ -279,10 +310,12 @@ def _sweep(options: Options) -> int:
         engine = "processes" if jax.default_backend() == "cpu" else "vmap"
     failures: dict[Path, str] = {}
 
-    def work() -> None:
+    def work() -> Sequence[Path]:
         failures.update((_as_one_program if engine == "vmap" else _in_processes)(options, points))
+        return list(points)
 
-    if code := _guarded(work):
+    code = _guarded(work, options.require_limits)
+    if code not in (0, LIMITS_NOT_KEPT):
         return code
     print(run_table([run_row(folder) for folder in points]))
     for folder, words in failures.items():
@@ -290,7 +323,7 @@ def _sweep(options: Options) -> int:
     for folder in points:
         for text in _warnings(folder):
             print(f"slater: {folder.name}: warning: {text}", file=sys.stderr)
-    return 1 if failures else 0
+    return 1 if failures else code
 
 
 def _in_processes(options: Options, points: Mapping[Path, Mapping[str, str]]) -> dict[Path, str]:
@@ -358,7 +391,7 @@ def _worker_arguments(options: Options, point: Mapping[str, str], folder: Path) 
             arguments += [f"--{option.replace('_', '-')}", str(value)]
     for option in ("eval_episodes", "log_every", "checkpoint_every", "memory"):
         arguments += [f"--{option.replace('_', '-')}", str(getattr(options, option))]
-    return arguments + loggers
+    return arguments + loggers + ["--no-estimate"] * options.no_estimate
 
 
 def _print_settings(name: str) -> int:

@@ -29,6 +29,7 @@ class Run:
     data: where the dataset is from, as a path or a remark; fingerprint: its SHA-256
     log_every, checkpoint_every: iterations; env, eval_every, eval_episodes: rollouts while training
     memory: GB (10^9 bytes) for the data; a store that needs more is trained on in shards
+    estimate: judge the policies by the shared estimators at the end, where the algorithm does not itself
     """
 
     algorithm: str
@@ -44,6 +45,7 @@ class Run:
     eval_every: int | None = None
     eval_episodes: int = 10
     memory: float = 4.0
+    estimate: bool = False
 
     def __post_init__(self) -> None:
         for name in ("log_every", "checkpoint_every", "eval_episodes"):
@@ -117,7 +119,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "algorithm": (str,), "limits": (list,), "settings": (dict,), "preset": (str, type(None)), "seed": (int,),
     "data": (str,), "fingerprint": (str,), "log_every": (int,), "checkpoint_every": (int,),
     "env": (str, type(None)), "eval_every": (int, type(None)), "eval_episodes": (int,),
-    "memory": (int, float),
+    "memory": (int, float), "estimate": (bool,),
 }  # fmt: skip
 
 
@@ -125,7 +127,7 @@ def _run(record: Mapping[str, Any]) -> Run:
     for name, value in record.items():
         if name not in _KINDS:
             raise ValueError(f"{name!r} is not known to this version")
-        if not isinstance(value, _KINDS[name]) or isinstance(value, bool):
+        if not isinstance(value, _KINDS[name]) or (isinstance(value, bool) and bool not in _KINDS[name]):
             raise ValueError(f"{name} is {value!r}")
     return Run(**{**record, "limits": tuple(map(str, record["limits"]))})
 

@@ -114,6 +114,12 @@ class Result:
             shares[member.kind] = shares.get(member.kind, 0.0) + member.weight
         return shares
 
+    @property
+    def keeps_limits(self) -> bool | None:
+        """Whether every limit is kept by the estimates; None where nothing is estimated."""
+        verdicts = [verdict for name, _, _, verdict in self._lines() if name != "reward"]
+        return None if "" in verdicts else "ABOVE" not in verdicts
+
     def _lines(self) -> list[tuple[str, str, str, str]]:
         """Name, estimate, limit, verdict; per episode where a horizon is known, else discounted."""
         sums = self.estimates if self.per_episode is None else self.per_episode

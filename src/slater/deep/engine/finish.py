@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Member
 from slater.deep.engine.folder import RunFolder
+from slater.deep.engine.judging import judge_members
 from slater.deep.task import Task
 from slater.policy import Mixture
 from slater.policy import save as save_policy
@@ -38,6 +39,13 @@ def finish(
     mixture = Mixture(tuple(policies[k].export(task) for k in chosen), weights[chosen])
     save_policy(mixture, folder.path / "mixture.safetensors")
     save_policy(last.export(task), folder.path / "policy.safetensors")
+    details = {**algorithm.report(task, state, members, weights), **examined}
+    if run.estimate and any(member.estimates is None for member in members):
+        members, judged, doubts = judge_members(
+            algorithm, task, members, weights, policies, dataset, key, tick
+        )
+        details |= {"estimate": judged}
+        warnings = [*warnings, *doubts]
     estimates, per_episode = _estimates(task, members, weights)
     limits = tuple(map(LimitRecord.from_json, task.describe()["limits"]))
     result = Result(
@@ -49,7 +57,7 @@ def finish(
         estimates=estimates,
         per_episode=per_episode,
         warnings=(*warnings, *_excesses(limits, estimates, per_episode)),
-        details={**algorithm.report(task, state, members, weights), **examined},
+        details=details,
         folder=folder.path,
     )
     write_result(folder.path, result)
@@ -69,9 +77,12 @@ def _estimates(
     task: Task, members: Sequence[Member], weights: NDArray[np.float64]
 ) -> tuple[dict[str, float] | None, dict[str, float] | None]:
     """Discounted sums of the mixture in raw units, and as sums over an episode where a horizon is known."""
-    if any(member.estimates is None for member in members):
+    # a member without weight need not be estimated
+    unknown = (0.0,) * (1 + task.costs)
+    known = [m.estimates or (unknown if w == 0 else None) for m, w in zip(members, weights, strict=True)]
+    if any(estimates is None for estimates in known):
         return None, None
-    values = task.unscaled(weights @ np.array([member.estimates for member in members]))
+    values = task.unscaled(weights @ np.array(known))
     sums = dict(zip(("reward", *task.cost_names), values.tolist(), strict=True))
     if task.units.horizon is None:
         return sums, None
