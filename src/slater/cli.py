@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("tune", "choose an algorithm's settings by estimates from held-out data"),
     "evaluate": ("evaluate", "run a trained policy in an environment"),
     "collect": ("collect", "make a dataset by training and recording policies in an environment"),
+    "behaviours": ("behaviours", "the project's datasets: train their policies, record them, describe them"),
     "runs": ("runs", "a table of runs"),
 }
 

@@ -150,7 +150,7 @@ def test_figure2_draws_curves_with_its_limits(tmp_path, capsys):
     answer = json.loads(capsys.readouterr().out)
     # walker, of the same budget, has no data: left out with the line that makes it
     (sentence,) = answer["left_out"]
-    assert f"scripts/make_data.sh {tmp_path} walker" in sentence
+    assert f"slater behaviours data walker --folder {tmp_path}" in sentence
     (line,) = answer["means"]
     assert line["limit"] == "0.05/step"
     assert line["cost_per_step_mean"] == pytest.approx(line["normalised_cost_mean"] * 0.05)
@@ -165,7 +165,10 @@ def test_figure2_draws_curves_with_its_limits(tmp_path, capsys):
         (["table3"], "there is no experiment 'table3'"),
         (["table2", "--tasks", "cartpole"], "belongs to slater reproduce figure2"),
         (["table2", "--tasks", "Cycling"], "there is no task 'Cycling'"),
-        (["table2", "--data", "{empty}", "--tasks", "BallRun"], "scripts/make_data.sh {empty} ballrun"),
+        (
+            ["table2", "--data", "{empty}", "--tasks", "BallRun"],
+            "slater behaviours data ballrun --folder {empty}",
+        ),
         (["table2", "--data", "{empty}", "--tasks", "antcircle"], "SafetyAntCircle-v0-200-5728.hdf5"),
         (["table2", "--data", "{empty}"], "{empty} has no data for BallRun"),
         (["table2", "--data", "{wrong}", "--tasks", "BallRun"], "says that it is from bullet/BallCircle"),

@@ -1,13 +1,53 @@
-"""Making datasets: soft actor-critic on R - lambda*C, recorded, thinned and written as DSRL files."""
+"""Making datasets: policies trained by SAC on R - lambda*C, kept as files, recorded with names and
+densities.
+"""
 
-try:
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from slater.collect.behaviour import Behaviour, load_behaviour, save_behaviour
+from slater.collect.benchmark import benchmark
+from slater.collect.recording import Recording, record_behaviour
+
+if TYPE_CHECKING:
     from slater.collect.plan import Plan, collect
     from slater.collect.sac import SACConfig
-except ModuleNotFoundError as error:
-    if error.name not in ("jax", "equinox", "optax"):
-        raise
-    from slater.errors import InputError
+    from slater.collect.training import Recipe, train
 
-    raise InputError("collecting data trains policies with JAX; run: pip install 'slater-rl[deep]'") from None
+__all__ = [
+    "Behaviour",
+    "Plan",
+    "Recipe",
+    "Recording",
+    "SACConfig",
+    "benchmark",
+    "collect",
+    "load_behaviour",
+    "record_behaviour",
+    "save_behaviour",
+    "train",
+]
 
-__all__ = ["Plan", "SACConfig", "collect"]
+#: names that need JAX -> their module; recording does not need it
+_TRAINING = {
+    "Plan": "plan",
+    "collect": "plan",
+    "SACConfig": "sac",
+    "Recipe": "training",
+    "train": "training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _TRAINING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f"slater.collect.{_TRAINING[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("jax", "equinox", "optax"):
+            raise
+        from slater.errors import InputError
+
+        raise InputError("training policies needs JAX; run: pip install 'slater-rl[deep]'") from None

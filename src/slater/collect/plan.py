@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 
 from slater import __version__
 from slater.collect.learning import learn
-from slater.collect.noise import NoisyPolicy
 from slater.collect.rows import Rows
 from slater.collect.sac import SACConfig
+from slater.collect.sources import ClippedSource, Source, UniformSource
 from slater.collect.thinning import thin
 from slater.data import Dataset, Metadata, save
 from slater.disk import write_atomic
@@ -40,6 +40,7 @@ from slater.envs import make, record
 from slater.envs.episode import Episode
 from slater.envs.workers import one_thread
 from slater.errors import InputError
+from slater.policy import CategoricalPolicy, GaussianPolicy
 from slater.policy import save as save_policy
 
 __all__ = ["PAPER", "Plan", "Stage", "collect", "paper_plan"]
@@ -60,6 +61,7 @@ class Plan:
     penalties: lambda of each policy, one number per cost (one for all: the same on every cost)
     steps: training steps per penalty; episodes: episodes of each final policy
     noise: standard deviation of the noise on its actions, in units of half the action range
+    stochastic: whether the noise comes on top of the policy's own randomness, as in the paper, or alone
     keep_training: whether training episodes enter the dataset; thin: how many episodes to keep, None: all
     """
 
@@ -68,6 +70,7 @@ class Plan:
     steps: int = 100_000
     episodes: int = 300
     noise: float = 0.15
+    stochastic: bool = False
     keep_training: bool = False
     thin: int | None = None
     seed: int = 0
@@ -106,6 +109,7 @@ def paper_plan(env_id: str, **changes: Any) -> Plan:
         "steps": 1_000_000,
         "episodes": 1_000,
         "noise": 0.15,
+        "stochastic": True,
     }
     return Plan(f"{env_id}?costs={cost}", **{**settings, **changes})
 
@@ -270,7 +274,6 @@ def _fill(plan: Plan, folder: Path, index: int, watch: Watch | None) -> None:
     seed = int(np.random.SeedSequence([plan.seed, index]).generate_state(1)[0] >> 1)
     env = make(plan.env_id)
     penalty = np.broadcast_to(np.array(plan.penalties[index]), (len(env.cost_names),))
-    half_range = _half_range(env.action_space)
     env.close()
     with (folder / "curve.jsonl").open("a") as curve:
 
@@ -284,22 +287,28 @@ def _fill(plan: Plan, folder: Path, index: int, watch: Watch | None) -> None:
 
         learned = learn(plan.env_id, penalty, plan.steps, seed, plan.config, folder, heard)
     save_policy(learned.policy, folder / "policy.safetensors")
-    noisy = NoisyPolicy(learned.policy, plan.noise, half_range)
+    noisy = _recorded(learned.policy, plan)
+    name = "penalty " + ",".join(f"{value:g}" for value in plan.penalties[index])
     final = Rows()
-    for episode in record(noisy, plan.env_id, plan.episodes, seed, deterministic=True):
-        assert episode.transitions is not None
-        final.append(episode.transitions, episode.terminated)
+    for episode in record(noisy, plan.env_id, plan.episodes, seed):
+        part = episode.transitions
+        assert part is not None
+        # without noise a mean has no density; the log then has none
+        propensity = noisy.propensity(part.observations[:-1], part.actions) if plan.noise > 0.0 else None
+        final.append(part, episode.terminated, propensity=propensity, source=name)
     rows = final
     if plan.keep_training:
         rows = learned.rows
+        rows.sources = [f"training, {name}"] * len(rows.episodes)
         rows.extend(final)
     content = io.BytesIO()
     np.savez(content, **rows.arrays(), final=np.array([part.mean() for part in final.sums()]))  # type: ignore[arg-type]
     write_atomic(folder / "done.npz", content.getvalue())
 
 
-def _half_range(space: Any) -> NDArray[np.float64] | None:
-    """Half the width of each action, None for discrete actions."""
-    if hasattr(space, "n"):
-        return None
-    return np.asarray((space.high.astype(np.float64) - space.low) / 2.0)
+def _recorded(policy: GaussianPolicy | CategoricalPolicy, plan: Plan) -> Source:
+    """The policy with the plan's noise on its actions."""
+    mean_only = not plan.stochastic
+    if isinstance(policy, CategoricalPolicy):
+        return UniformSource(policy, plan.noise, mean_only)
+    return ClippedSource(policy, plan.noise, mean_only)

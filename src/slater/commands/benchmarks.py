@@ -27,7 +27,7 @@ class _Common:
     the options below overrule it"""
     data: str | None = None
     """folder of the datasets: DSRL files by their own names, else ballrun.hdf5, cartpole.hdf5, ... as
-    scripts/make_data.sh makes them; or "sample", BallCircle data in the package (default: data; table2
+    slater behaviours data makes them; or "sample", BallCircle data in the package (default: data; table2
     with the quick budget: sample)"""
     tasks: tuple[str, ...] | None = None
     """tasks by name, for example BallRun CarCircle; those of the budget that have data unless given"""

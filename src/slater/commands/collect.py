@@ -19,28 +19,39 @@ __all__ = ["run"]
 
 @dataclass(frozen=True)
 class Options:
-    """Make a dataset: train a policy on R - lambda*C for each penalty, then record it.
+    """Make a dataset: record the policies of a behaviour file, or train one for each penalty and record it.
 
     Examples:
         slater collect bullet/BallCircle --penalty 0 0.5 2 --steps 100000 --episodes 300 --out ball.hdf5
+        slater collect --behaviour behaviours/ballrun.safetensors --episodes 50 --noise 0.1 --out ballrun.hdf5
         slater collect rwrl/cartpole --preset paper --steps 100000 --out cartpole.hdf5
 
     """
 
-    env: Positional[str]
-    """environment, for example bullet/BallCircle or rwrl/cartpole"""
     out: Path
     """file to write: .hdf5 in the DSRL schema, or another format that slater data knows"""
+    env: Positional[str] = ""
+    """environment, for example bullet/BallCircle or rwrl/cartpole; not with --behaviour, which names its
+    own"""
+    behaviour: Path | None = None
+    """file of trained policies (slater behaviours train): record them, train nothing"""
+    deterministic: bool = False
+    """with --behaviour: leave out the policies' own randomness; only the noise is left"""
     penalty: tuple[str, ...] = ()
     """lambda of each policy, in reward per unit of cost: one number, or one per cost as 0.5,2"""
     preset: Literal["paper"] | None = None
-    """paper: the paper's penalties, noise, steps and episodes for a Real-World RL domain, on its one cost"""
+    """paper: the paper's penalties, noise, steps and episodes for a Real-World RL domain, on its one cost;
+    with
+    --behaviour: recorded in the paper's way, a draw of the policy plus noise of 0.15 on the action,
+    clipped"""
     steps: int | None = None
     """training steps per penalty (default 100000; paper: 1000000)"""
     episodes: int | None = None
-    """recorded episodes per penalty (default 300; paper: 1000)"""
+    """recorded episodes per penalty (default 300; paper: 1000) or per policy of the behaviour (default
+    100)"""
     noise: float | None = None
-    """noise on recorded actions, standard deviation in half action ranges (default 0.15)"""
+    """noise on recorded actions, standard deviation in half action ranges (default 0.15); with --behaviour,
+    standard deviation added to the policy's own before the tanh (default 0.1)"""
     keep_training: bool = False
     """keep the training episodes too"""
     thin: int | None = None
@@ -48,7 +59,7 @@ class Options:
     seed: int = 0
     """seed of everything"""
     workers: int = 1
-    """penalties trained side by side, in processes of one thread each"""
+    """processes of one thread each, which train penalties side by side or run a behaviour's episodes"""
     batch_size: int = 256
     """transitions per update"""
     hidden: tuple[int, ...] = (256, 256)
@@ -80,8 +91,10 @@ def _plan(options: Options) -> Any:
     }
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     settings |= {"keep_training": options.keep_training, "seed": options.seed, "config": config}
-    if options.preset == "paper":
+    if options.preset == "paper" and options.env:
         return paper_plan(options.env, **settings)
+    if not options.env:
+        raise InputError("name an environment, for example bullet/BallCircle, or give --behaviour FILE.")
     if "penalties" not in settings:
         raise InputError("give the penalties, for example --penalty 0 0.5 2, or --preset paper.")
     return Plan(options.env, **settings)
@@ -138,6 +151,8 @@ def _text(penalty: tuple[float, ...]) -> str:
 def run(args: list[str]) -> int:
     """Entry point of `slater collect`."""
     options = parse(Options, args, "collect")
+    if options.behaviour is not None:
+        return _told(options, _recorded(options))
     plan = _plan(options)
     from slater.collect import collect
 
@@ -150,6 +165,36 @@ def run(args: list[str]) -> int:
     except KeyboardInterrupt:
         picture.console.print(f"What is done is in {options.out}.parts; give the same command to go on.")
         raise
+    return _told(options, dataset)
+
+
+def _recorded(options: Options) -> Any:
+    """The dataset of a behaviour file, written."""
+    from slater.collect import Recording, load_behaviour, record_behaviour
+    from slater.commands.behaviours import episode_bar
+    from slater.data import save
+
+    assert options.behaviour is not None
+    for name in ("env", "penalty", "steps", "keep_training", "thin"):
+        if getattr(options, name):
+            raise InputError(
+                f"--behaviour records policies that are there; leave out {name.replace('_', '-')}."
+            )
+    if options.out.exists():
+        raise InputError(f"{options.out} is already there; remove it or choose another name.")
+    given = {"episodes": options.episodes, "noise": options.noise}
+    settings: dict[str, Any] = {"how": "clipped", "noise": 0.15} if options.preset == "paper" else {}
+    settings |= {name: value for name, value in given.items() if value is not None}
+    recording = Recording(seed=options.seed, mean_only=options.deterministic, **settings)
+    total = len(load_behaviour(options.behaviour).sources) * recording.episodes
+    with episode_bar(options.behaviour.stem, total) as progress:
+        data = record_behaviour(options.behaviour, recording, workers=options.workers, progress=progress)
+    save(data, options.out)
+    return data
+
+
+def _told(options: Options, dataset: Any) -> int:
+    """Say what was made."""
     episodes = dataset.episodes
     returns, costs = episodes.returns, episodes.costs.sum(axis=1)
     result = {

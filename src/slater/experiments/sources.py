@@ -1,7 +1,7 @@
 """The data of the benchmark tasks: which file, which environment, whose data.
 
 A task's file is looked for in one folder: the published DSRL file by its own name, else this project's own
-dataset `<task in small letters>.hdf5`, as `scripts/make_data.sh` makes it. The two are different data, so
+dataset `<task in small letters>.hdf5`, as `slater behaviours data` makes it. The two are different data, so
 results from them are never put in one table.
 """
 
@@ -18,7 +18,7 @@ from slater.data.tasks import TASKS
 from slater.envs.making import IDS
 from slater.errors import InputError
 
-__all__ = ["OWN", "RECIPES", "SAMPLE", "TASK_ENVS", "Kind", "Source", "find_sources", "task_name"]
+__all__ = ["OWN", "SAMPLE", "TASK_ENVS", "Kind", "Source", "find_sources", "task_name"]
 
 Kind = Literal["DSRL", "own", "sample"]
 
@@ -31,9 +31,6 @@ SAMPLE = "sample"
 
 #: task -> environment; names of tasks are DSRL's for Bullet, the domains' for Real-World RL
 TASK_ENVS: dict[str, str] = {env.partition("/")[2]: env for env in IDS}
-
-#: tasks that `scripts/make_data.sh` makes
-RECIPES = ("BallRun", "BallCircle", "CarRun", "CarCircle", "AntRun", "cartpole", "walker")
 
 
 @dataclass(frozen=True)
@@ -96,10 +93,7 @@ def _find(task: str, folder: str) -> tuple[Path, Kind]:
     if own.is_file():
         return own, "own"
     ways = [] if published is None else [f"put the published {published.file} there"]
-    if task in RECIPES:
-        ways.append(f"make it with: scripts/make_data.sh {folder} {task.lower()}")
-    else:
-        ways.append(f"make it with: slater collect {TASK_ENVS[task]} --out {own}")
+    ways.append(f"make it with: slater behaviours data {task.lower()} --folder {folder}")
     raise _NoDataError(f"{folder} has no data for {task}; {', or '.join(ways)}")
 
 

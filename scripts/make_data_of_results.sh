@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Makes the datasets of docs/results.md anew, into the folder named by the first argument (default: data),
-# and compares their fingerprints with scripts/data.fingerprints, the ones that the results were made with.
+# Makes the datasets of docs/results.md (up to 2026-11-16) anew, into the folder named by the first argument (default:
+# data_of_results), by training their policies. `make data` makes the datasets of today, in minutes, from behaviours/.
+# Compares their fingerprints with scripts/data_of_results.fingerprints, the ones that the results were made with.
 # Tasks may be named after the folder; without names all are made, which takes two to three hours on one core.
 # A stopped run goes on where it was. OMP_NUM_THREADS=1 is part of the recipe.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-folder=${1:-data}
+folder=${1:-data_of_results}
 shift || true
 export OMP_NUM_THREADS=1
 mkdir -p "$folder"
@@ -42,7 +43,7 @@ for name in ${*:-$all}; do
 done
 for name in ${*:-$all}; do
     made=$(slater data info "$folder/$name.hdf5" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["fingerprint"])')
-    kept=$(awk -v name="$name" '$1 == name { print $2 }' "$here/data.fingerprints")
+    kept=$(awk -v name="$name" '$1 == name { print $2 }' "$here/data_of_results.fingerprints")
     if [ "$made" = "$kept" ]; then
         echo "$name: the same data as in docs/results.md"
     else

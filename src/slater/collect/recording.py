@@ -1,0 +1,119 @@
+"""From behaviours to a dataset: every source is run for some episodes, its name and its densities kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from slater import __version__
+from slater.collect.behaviour import Behaviour, load_behaviour
+from slater.collect.rows import Rows
+from slater.collect.sources import ClippedSource, Source, SquashedSource
+from slater.data import Dataset, Metadata
+from slater.envs import Workers, make, record
+from slater.errors import InputError
+from slater.policy import GaussianPolicy
+
+__all__ = ["Recording", "record_behaviour", "recorded_source"]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """How the sources of a behaviour are recorded; the same recording gives the same data, on the same
+    machine.
+
+    episodes: of each source
+    noise: `squashed`: standard deviation added to the policy's own before the tanh; `clipped`: standard
+    deviation
+        in half action ranges, added to the action, which is then clipped (the paper's way, with .15)
+    mean_only: the policy's own randomness is left out, only the noise is there
+    """
+
+    episodes: int = 100
+    noise: float = 0.1
+    how: Literal["squashed", "clipped"] = "squashed"
+    mean_only: bool = False
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise InputError(f"episodes must be at least 1, not {self.episodes}.")
+        if self.seed < 0:
+            raise InputError(f"the seed must be at least 0, not {self.seed}.")
+        if self.how not in ("squashed", "clipped"):
+            raise InputError(f"sources are recorded squashed or clipped, not {self.how!r}.")
+
+
+def recorded_source(policy: GaussianPolicy, recording: Recording) -> Source:
+    """The policy as it is recorded; it also gives the densities that the log holds."""
+    kind = SquashedSource if recording.how == "squashed" else ClippedSource
+    return kind(policy, recording.noise, recording.mean_only)
+
+
+def record_behaviour(
+    behaviour: Behaviour | str | Path,
+    recording: Recording,
+    *,
+    workers: int = 1,
+    progress: Callable[[str, int], None] | None = None,
+) -> Dataset:
+    """Run every source of `behaviour` (or of the file of that name) and keep all its episodes.
+
+    workers: processes that run episodes; the data do not depend on it. progress(source, episodes of it so
+    far) hears of every episode.
+    """
+    file = {}
+    if not isinstance(behaviour, Behaviour):
+        path = Path(behaviour)
+        behaviour = load_behaviour(path)
+        file = {"behaviour": path.name, "behaviour sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    env = make(behaviour.env_id)
+    costs, space = env.cost_names, env.action_space
+    env.close()
+    rows = Rows()
+    with Workers(workers) if workers > 1 else _InThisProcess() as running:
+        for number, trained in enumerate(behaviour.sources):
+            source = recorded_source(trained.policy, recording)
+            count = 0
+
+            def heard(_: Any, name: str = trained.name) -> None:
+                nonlocal count
+                count += 1
+                if progress is not None:
+                    progress(name, count)
+
+            # each source draws from seeds of its own
+            seed = int(np.random.SeedSequence([recording.seed, number]).generate_state(1)[0])
+            for episode in record(
+                source, behaviour.env_id, recording.episodes, seed, running, progress=heard
+            ):
+                part = episode.transitions
+                assert part is not None
+                propensity = source.propensity(part.observations[:-1], part.actions)
+                rows.append(part, episode.terminated, propensity=propensity, source=trained.name)
+    settings = {"episodes": recording.episodes, "noise": recording.noise, "how": recording.how}
+    settings |= {"mean_only": recording.mean_only, "seed": recording.seed}
+    metadata = Metadata(
+        env_id=behaviour.env_id,
+        horizon=max(stop - start for start, stop in rows.episodes),
+        notes={"made by": f"slater collect {__version__}", "recording": json.dumps(settings), **file},
+        action_low=tuple(map(float, space.low)),  # type: ignore[attr-defined]
+        action_high=tuple(map(float, space.high)),  # type: ignore[attr-defined]
+    )
+    return rows.dataset(costs, metadata)
+
+
+class _InThisProcess:
+    """Stands where processes would: one worker, which is this process."""
+
+    def __enter__(self) -> int:
+        return 1
+
+    def __exit__(self, *_: object) -> None:
+        return None

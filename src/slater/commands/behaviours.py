@@ -1,0 +1,240 @@
+"""`slater behaviours`: train the policies that datasets are recorded from, record them, describe what came
+out.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from slater.commands.parse import Positional, choose, parse
+
+__all__ = ["episode_bar", "run"]
+
+#: command -> a line of help
+COMMANDS = {
+    "train": "train a task's policies and write them as a file: slater behaviours train ballcircle",
+    "data": "record the project's datasets: slater behaviours data ballrun ballcircle --workers 2",
+    "table": "describe datasets, by source: slater behaviours table --folder data --out docs/datasets.md",
+}
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train the behaviours of a task and write them as one file; a stopped training goes on.
+
+    Example:
+        slater behaviours train ballcircle
+
+    """
+
+    names: Positional[tuple[str, ...]]
+    """tasks, for example ballcircle walker"""
+    out: Path = Path("behaviours")
+    """folder for NAME.safetensors"""
+    work: Path = Path("behaviours.work")
+    """folder for work in progress: replay memory, checkpoints, kept policies"""
+    workers: int = 1
+    """tasks trained side by side, in processes of one thread each"""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Record the project's datasets from the behaviours in git; those that are there already are kept.
+
+    Example:
+        slater behaviours data ballrun ballcircle --workers 2
+
+    """
+
+    names: Positional[tuple[str, ...]] = ()
+    """datasets (default: all twelve)"""
+    folder: Path = Path("data")
+    """where they go, as NAME.hdf5"""
+    behaviours: Path | None = None
+    """folder of the behaviour files (default: SLATER_BEHAVIOURS, or the repository's)"""
+    workers: int = 1
+    """processes that run episodes; the data do not depend on it"""
+    fingerprints: Path | None = None
+    """file of expected fingerprints, lines of NAME FINGERPRINT; differences are named, and written with
+    --update"""
+    update: bool = False
+    """write the fingerprints found into that file"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Describe datasets: returns and costs by source, shares within the limits, best mixtures; a picture
+    each.
+
+    Example:
+        slater behaviours table --folder data --out docs/datasets.md --figures docs/figures/datasets
+
+    """
+
+    names: Positional[tuple[str, ...]] = ()
+    """datasets (default: those of the twelve that are in the folder)"""
+    folder: Path = Path("data")
+    """where the datasets are"""
+    out: Path | None = None
+    """Markdown file to write (default: print)"""
+    figures: Path | None = None
+    """folder for NAME.png, return against cost by source (default: no pictures)"""
+
+
+def run(args: list[str]) -> int:
+    """Parse `slater behaviours ...` and do it; return the exit code."""
+    name, rest = choose(args, "behaviours", COMMANDS)
+    if name == "train":
+        return _train(parse(Train, rest, "behaviours train"))
+    if name == "data":
+        return _data(parse(Data, rest, "behaviours data"))
+    return _table(parse(Table, rest, "behaviours table"))
+
+
+def _train_one(name: str, work: Path, out: Path, watch: Callable[[Any], None] | None) -> str:
+    from slater.collect.behaviour import save_behaviour
+    from slater.collect.benchmark import BENCHMARKS
+    from slater.collect.recipes import recipe
+    from slater.collect.training import finished_behaviour, train
+
+    settings = recipe(name)
+    train(settings, work / name, watch)
+    behaviour = finished_behaviour(settings, work / name, BENCHMARKS[name].limits)
+    save_behaviour(behaviour, out / f"{name}.safetensors")
+    lines = [f"{name}: {out / name}.safetensors"]
+    lines += [
+        f"  {source.name:<12} {source.steps:>8,} steps, penalty {source.penalty:6.2f}: return "
+        f"{source.training_return:8.1f}, cost {source.training_cost:6.1f} in training"
+        for source in behaviour.sources
+    ]
+    return "\n".join(lines)
+
+
+def _train(command: Train) -> int:
+    from slater.collect.recipes import recipe
+
+    for name in command.names:
+        recipe(name)  # an unknown name is refused before hours of work
+    if command.workers > 1 and len(command.names) > 1:
+        from slater.envs.workers import one_thread
+
+        spawn = multiprocessing.get_context("spawn")
+        with one_thread(), ProcessPoolExecutor(command.workers, mp_context=spawn) as pool:
+            running = [
+                pool.submit(_train_one, name, command.work, command.out, None) for name in command.names
+            ]
+            for future in as_completed(running):
+                print(future.result(), flush=True)
+        return 0
+    for name in command.names:
+        with _bar(name, recipe(name).steps) as report:
+
+            def watch(segment: Any, report: Callable[[int, str], None] = report) -> None:
+                figures = f"return {segment.mean_return:.1f}, cost {segment.mean_cost:.1f}"
+                report(segment.steps, f"{figures}, penalty {segment.penalty:.2f}")
+
+            text = _train_one(name, command.work, command.out, watch)
+        print(text, flush=True)
+    return 0
+
+
+def _data(command: Data) -> int:
+    from slater.collect.behaviour import load_behaviour
+    from slater.collect.benchmark import BENCHMARKS, behaviour_path, benchmark
+
+    known: dict[str, str] = {}
+    if command.fingerprints is not None and command.fingerprints.exists():
+        known = dict(line.split() for line in command.fingerprints.read_text().splitlines() if line.strip())
+    for name in command.names or BENCHMARKS:
+        if (command.folder / f"{name}.hdf5").exists():
+            data = benchmark(name, command.folder)
+        else:
+            sources = len(load_behaviour(behaviour_path(name, command.behaviours)).sources)
+            with episode_bar(name, sources * BENCHMARKS[name].episodes) as progress:
+                data = benchmark(
+                    name, command.folder, behaviours=command.behaviours, workers=command.workers,
+                    progress=progress,
+                )  # fmt: skip
+        print(
+            f"{name}: {len(data.episodes)} episodes, {data.size} rows, fingerprint {data.fingerprint}",
+            flush=True,
+        )
+        if command.update:
+            known[name] = data.fingerprint
+        elif command.fingerprints is not None and known.get(name) != data.fingerprint:
+            print(
+                f"{name}: {command.fingerprints} has {known.get(name, 'none')}: another processor or other "
+                "versions; results will differ"
+            )
+    if command.update and command.fingerprints is not None:
+        command.fingerprints.write_text(
+            "".join(f"{name} {known[name]}\n" for name in BENCHMARKS if name in known)
+        )
+    return 0
+
+
+def _table(command: Table) -> int:
+    from slater.collect.benchmark import BENCHMARKS, benchmark
+    from slater.report.datasets import dataset_picture, dataset_section, datasets_page
+
+    names = command.names or tuple(name for name in BENCHMARKS if (command.folder / f"{name}.hdf5").exists())
+    sections = []
+    for name in names:
+        data = benchmark(name, command.folder)
+        limits = BENCHMARKS[name].limits
+        picture = None
+        if command.figures is not None:
+            command.figures.mkdir(parents=True, exist_ok=True)
+            picture = command.figures / f"{name}.png"
+            dataset_picture(data, name, limits, picture)
+        sections.append(dataset_section(data, name, limits, _beside(picture, command.out)))
+    page = datasets_page(sections)
+    if command.out is None:
+        print(page)
+    else:
+        command.out.write_text(page)
+    return 0
+
+
+def _beside(picture: Path | None, page: Path | None) -> str | None:
+    """The picture's address as seen from the page."""
+    if picture is None or page is None:
+        return None
+    import os
+
+    return os.path.relpath(picture, page.parent)
+
+
+@contextmanager
+def _bar(name: str, total: int) -> Iterator[Callable[[int, str], None]]:
+    """A line on the error stream: done of total, and some figures."""
+    bar = Progress(
+        TextColumn(name), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"), console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    with bar:
+        task = bar.add_task("", total=total, figures="")
+        yield lambda done, figures: bar.update(task, completed=min(done, total), figures=figures)
+
+
+@contextmanager
+def episode_bar(name: str, total: int) -> Iterator[Callable[[str, int], None]]:
+    """A bar for `record_behaviour`: episodes so far, and the source that is running."""
+    with _bar(name, total) as report:
+        done = 0
+
+        def heard(source: str, _: int) -> None:
+            nonlocal done
+            done += 1
+            report(done, source)
+
+        yield heard

@@ -1,0 +1,139 @@
+"""Datasets in tables and pictures: what each source did, how much keeps the limits, what a mixture could
+reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data import Dataset
+from slater.errors import InputError
+from slater.mixing import lp_weights
+
+__all__ = [
+    "SourceMeans",
+    "best_mixture_of_sources",
+    "dataset_picture",
+    "dataset_section",
+    "datasets_page",
+    "source_means",
+]
+
+
+@dataclass(frozen=True)
+class SourceMeans:
+    """One source of a dataset: means per episode, undiscounted, and their standard deviations over
+    episodes.
+    """
+
+    name: str
+    episodes: int
+    mean_return: float
+    return_deviation: float
+    mean_cost: float
+    cost_deviation: float
+
+
+def source_means(data: Dataset) -> list[SourceMeans]:
+    """Every source with its means, in the order of the log."""
+    if data.source is None:
+        raise InputError("the dataset does not say which source its episodes are from.")
+    returns, costs = data.episodes.returns, data.episodes.costs.sum(axis=1)
+    found = []
+    for name in dict.fromkeys(data.source):
+        own = data.source == name
+        found.append(
+            SourceMeans(
+                str(name), int(own.sum()), float(returns[own].mean()), float(returns[own].std()),
+                float(costs[own].mean()), float(costs[own].std()),
+            )
+        )  # fmt: skip
+    return found
+
+
+def best_mixture_of_sources(
+    sources: Sequence[SourceMeans], limit: float
+) -> tuple[float, float, dict[str, float]]:
+    """Return, cost and weights of the best mixture of sources whose mean cost keeps the limit.
+
+    Where none keeps it, the mixture of least cost.
+    """
+    estimates = np.array([[source.mean_return, source.mean_cost] for source in sources])
+    weights = lp_weights(estimates, np.array([limit]))
+    mixed = weights @ estimates
+    named = {source.name: float(w) for source, w in zip(sources, weights, strict=True) if w > 0.0}
+    return float(mixed[0]), float(mixed[1]), named
+
+
+def dataset_section(data: Dataset, name: str, limits: Sequence[float], picture: str | None) -> str:
+    """A dataset in Markdown: two tables, and its picture if there is one."""
+    sources = source_means(data)
+    returns, costs = data.episodes.returns, data.episodes.costs.sum(axis=1)
+    lines = [
+        f"## {name}", "",
+        f"`{data.metadata.env_id}`: {len(returns)} episodes, {data.size:,} rows, fingerprint "
+        f"`{data.fingerprint[:16]}`.", "",
+        "| source | episodes | return | std | cost | std |", "|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    lines += [
+        f"| {s.name} | {s.episodes} | {s.mean_return:.1f} | {s.return_deviation:.1f} | {s.mean_cost:.1f} | "
+        f"{s.cost_deviation:.1f} |"
+        for s in sources
+    ]
+    lines += ["", "| limit per episode | episodes within | best episode | best source | best mixture |"]
+    lines += ["|---|---|---|---|---|"]
+    for limit in limits:
+        within: NDArray[np.bool_] = costs <= limit
+        episode = f"{returns[within].max():.1f}" if within.any() else "none"
+        keeping = [s for s in sources if s.mean_cost <= limit]
+        best = max(keeping, key=lambda s: s.mean_return, default=None)
+        single = f"{best.mean_return:.1f} ({best.name})" if best else "none"
+        reached, cost, weights = best_mixture_of_sources(sources, limit)
+        mixed = ", ".join(f"{100 * w:.0f}% {source}" for source, w in weights.items())
+        if cost > limit * (1 + 1e-6):
+            mixed += f"; cost {cost:.1f}"
+        lines.append(
+            f"| {limit:g} | {100 * within.mean():.0f}% | {episode} | {single} | {reached:.1f} ({mixed}) |"
+        )
+    if picture is not None:
+        lines += ["", f"![{name}: return against cost of every episode, by source]({picture})"]
+    return "\n".join(lines) + "\n"
+
+
+def datasets_page(sections: Sequence[str]) -> str:
+    """The whole page, from the sections of the datasets."""
+    head = """# The project's datasets
+
+Written by `slater behaviours table --out docs/datasets.md --figures docs/figures/datasets`, from the datasets
+that `make data` records ([collecting](collecting.md)). Returns and costs are sums over an episode,
+undiscounted; `std` is over episodes. A source is a policy of the task's behaviour file; its name says why
+it was kept. "best episode" and "best source" are those of most return within the limit. The best mixture
+draws one source per episode, so that the mean cost keeps the limit: what can be reached without improving
+on any source.
+
+"""
+    return head + "\n".join(sections)
+
+
+def dataset_picture(data: Dataset, name: str, limits: Sequence[float], path: str | Path) -> None:
+    """Return against cost of every episode, coloured by source; dashed lines are the limits."""
+    from matplotlib.figure import Figure
+
+    if data.source is None:
+        raise InputError("the dataset does not say which source its episodes are from.")
+    returns, costs = data.episodes.returns, data.episodes.costs.sum(axis=1)
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for source in source_means(data):
+        own = data.source == source.name
+        axes.scatter(costs[own], returns[own], s=9, alpha=0.6, linewidths=0, label=source.name)
+    for limit in limits:
+        axes.axvline(limit, color="0.6", linestyle="--", linewidth=0.8)
+    axes.set(xlabel="cost per episode", ylabel="return per episode", title=f"{name} ({data.metadata.env_id})")
+    figure.legend(loc="outside right upper", fontsize=7, frameon=False)
+    figure.savefig(path, dpi=80)
