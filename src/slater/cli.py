@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "collect": ("collect", "make a dataset by training and recording policies in an environment"),
     "behaviours": ("behaviours", "the project's datasets: train their policies, record them, describe them"),
     "runs": ("runs", "a table of runs"),
+    "report": ("report", "a run, or several beside each other, as one HTML page"),
+    "export": ("export", "a policy as an ONNX file"),
 }
 
 BAD_INPUT = 2

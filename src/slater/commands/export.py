@@ -1,0 +1,59 @@
+"""`slater export`: a policy for controllers that do not run Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slater.commands.parse import Positional, parse
+from slater.errors import InputError
+from slater.runs import is_run, open_run
+
+__all__ = ["run"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """A policy as an ONNX file, with its normaliser and bounds inside.
+
+    Examples:
+        slater export runs/first --onnx policy.onnx
+        slater export runs/first/policy.safetensors --onnx last.onnx
+
+    """
+
+    policy: Positional[Path]
+    """a run (its mixture is exported) or a policy file"""
+    onnx: Path
+    """the file to write"""
+
+
+def run(args: list[str]) -> int:
+    """Entry point of `slater export`."""
+    from slater.policy import Mixture, load
+    from slater.policy.onnx_file import OPSET, save_onnx
+
+    options = parse(Options, args, "export")
+    contract: dict[str, Any] = {}
+    path = options.policy
+    if is_run(path):
+        saved = open_run(path)
+        contract = {
+            "algorithm": saved.run.algorithm,
+            "limits": list(saved.run.limits),
+            "data_fingerprint": saved.run.fingerprint,
+            "estimates": dict(saved.result.estimates or {}),
+        }
+        path = path / "mixture.safetensors"
+    elif path.is_dir():
+        raise InputError(f"{path} is not a run: it has no run.json.")
+    policy = load(path)
+    save_onnx(policy, options.onnx, contract=contract)
+    print(f"written: {options.onnx} (ONNX, opset {OPSET})")
+    if isinstance(policy, Mixture) and len(policy.members) > 1:
+        print(
+            f"It is a mixture of {len(policy.members)} policies: draw `member` once per episode, with the "
+            "weights in the file's metadata."
+        )
+    return 0

@@ -1,0 +1,71 @@
+"""`slater report` and `slater export` on real runs: what the page says, how it looks, what acts."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import slater.deep as deep
+from slater.cli import main
+from slater.policy import load
+
+from ..deep.problems import QUICK, pointmass
+
+SHORT = {**QUICK, "warm_steps": 10, "model_steps": 10, "joint_steps": 5}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("report") / "run"
+    deep.train("pdca", pointmass(costs=2), ["5", "4"], out, options={"log_every": 10}, **SHORT)
+    return out
+
+
+def test_a_report_says_what_the_run_knows(folder, capsys):
+    assert main(["report", str(folder)]) == 0
+    assert "report.html" in capsys.readouterr().out
+    text = (folder / "report.html").read_text()
+    for part in ("Limits in all units", "Policies by reward and c1", "Losses", "batch_size", "c0"):
+        assert part in text, part
+    assert "<script" not in text
+    assert "http" not in text.replace("http://www.w3.org", "")
+
+
+def test_several_runs_stand_beside_each_other(folder, tmp_path, capsys):
+    assert main(["report", str(folder), str(folder), "--out", str(tmp_path / "both.html")]) == 0
+    assert (tmp_path / "both.html").read_text().count("Limits in all units") == 2
+
+
+def test_bad_folders_get_a_sentence(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 2
+    assert "is not a run" in capsys.readouterr().err
+    assert main(["export", str(tmp_path), "--onnx", str(tmp_path / "p.onnx")]) == 2
+    assert "is not a run" in capsys.readouterr().err
+
+
+def test_the_page_fits_a_phone_and_a_dark_screen(folder, browser):
+    main(["report", str(folder)])
+    browser.set_window_size(400, 800)
+    browser.get(f"file://{folder / 'report.html'}")
+    width = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+    assert width[0] <= width[1]
+    assert browser.execute_script("return document.querySelectorAll('svg').length") >= 3
+
+
+def test_an_exported_run_acts_as_its_mixture(folder, tmp_path, capsys):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    file = tmp_path / "policy.onnx"
+    assert main(["export", str(folder), "--onnx", str(file)]) == 0
+    mixture, obs = load(folder / "mixture.safetensors"), pointmass().observations[:50].astype(np.float32)
+    session = onnxruntime.InferenceSession(str(file))
+    for index, member in enumerate(mixture.members):
+        (action,) = session.run(
+            None, {"observation": obs, "noise": np.zeros((50, 2), np.float32), "member": np.array(index)}
+        )
+        mean = member.act(obs, rng=np.random.default_rng(0), deterministic=True)
+        np.testing.assert_allclose(action, mean, atol=1e-6)
+    about = json.loads({p.key: p.value for p in onnx.load(file).metadata_props}["slater"])
+    assert about["limits"] == ["c0=5", "c1=4"]
