@@ -30,7 +30,7 @@ from benchmarks.common import (
     write_record,
 )
 from slater.data import Dataset
-from slater.deep.algorithms.pdca.algorithm import PAPER, PDCA, PDCAConfig
+from slater.deep.algorithms.pdca import PaperConfig, PaperPDCA
 
 BATCH, WIDTH = 512, 256
 C, B, TAU = 5.0, 5.0, 10.0
@@ -38,7 +38,7 @@ C, B, TAU = 5.0, 5.0, 10.0
 
 def ours(data: Dataset, steps: int) -> Measure:
     """Algorithm 2 on the engine."""
-    return engine(PDCA(PDCAConfig(**PAPER)), data, steps, "joint")
+    return engine(PaperPDCA(PaperConfig()), data, steps, "train")
 
 
 def torch_eager(data: Dataset, steps: int) -> Measure:

@@ -32,7 +32,7 @@ from benchmarks.common import (
     write_record,
 )
 from slater.data import Dataset
-from slater.deep.algorithms.registry import find, make_config
+from slater.deep.algorithms.registry import make_algorithm
 
 BATCH, WIDTH = 512, 256
 LIMIT = 4.33  # 10 per episode of 200 steps, as a discounted sum
@@ -40,8 +40,7 @@ LIMIT = 4.33  # 10 per episode of 200 steps, as a discounted sum
 
 def on_engine(name: str, preset: str | None, data: Dataset, steps: int) -> Measure:
     """An algorithm on the engine, in its main phase."""
-    kind = find(name)
-    return engine(kind(make_config(kind, {}, preset)), data, steps, "train")
+    return engine(make_algorithm(name, {}, preset), data, steps, "train")
 
 
 class Batches:

@@ -5,14 +5,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from safetensors.numpy import load_file
 
 import slater.deep as deep
-from slater.deep.algorithms.pdca.algorithm import PDCA
-from slater.deep.algorithms.pdca.config import PAPER, PDCAConfig
-from slater.deep.algorithms.pdca.fallback import clone_safe, make_fallback
+from slater.deep.algorithms.pdca import PDCA, PDCAConfig
+from slater.deep.algorithms.pdca.fallback import NoFallback, SafeClone
 from slater.deep.batches import draw, prepare
 from slater.limits import resolve_limits
 
@@ -23,14 +21,14 @@ SETTINGS = QUICK | {"warm_steps": 10, "joint_steps": 5, "model_steps": 10}
 
 def cloned(data, limits, steps, temperature=1.0):
     task, device = prepare(data, resolve_limits(limits, data.cost_names), 0.9)
-    adam, tau = optax.adam(1e-2), jnp.asarray(task.tau)
+    clone = SafeClone((32,), 1e-2, -1.0, 0.0, temperature)
 
     @jax.jit
     def iteration(step, fallback):
         batch = draw(device, task, jax.random.fold_in(jax.random.key(0), step), 128)
-        return clone_safe(fallback, batch, task, tau, temperature, adam, step)[0]
+        return clone.update(task, fallback, batch, step)[0]
 
-    fallback = make_fallback(task, (32,), -1.0, adam, jax.random.key(1))
+    fallback = clone.init(task, jax.random.key(1))
     return jax.lax.fori_loop(0, steps, iteration, fallback), task, device
 
 
@@ -117,13 +115,14 @@ def test_data_that_are_never_within_the_limits_give_none():
     always = dataclasses.replace(data, costs=np.ones_like(data.costs))
     fallback, task, _ = cloned(always, [5], 20)
     assert float(fallback.share) == 0.0
-    assert not fallback.usable
     algorithm = PDCA(PDCAConfig(hidden=(8,), gamma=0.9, estimator="model"))
-    state = dataclasses.replace(algorithm.init(task, jax.random.key(0)), fallback=fallback)
-    assert algorithm.member(task, state, algorithm.config.start) is None
+    assert algorithm.output.fallback.policy(fallback) is None
+    state = dataclasses.replace(algorithm.init(task, jax.random.key(0)), output=fallback)
+    assert algorithm.member(task, state, algorithm.schedule.start) is None
     kept = dataclasses.replace(fallback, share=jnp.asarray(0.5))
-    policy, member = algorithm.member(task, dataclasses.replace(state, fallback=kept), algorithm.config.start)
+    policy, member = algorithm.member(task, dataclasses.replace(state, output=kept), algorithm.schedule.start)
     assert policy is kept.pi
+    assert member.kind == "fallback"
     assert member.estimates is None
 
 
@@ -149,7 +148,10 @@ def test_a_model_that_cannot_be_trusted_leaves_the_choice_to_it(tmp_path):
 
 
 def test_it_is_only_where_a_model_can_judge_it_for_the_linear_program():
-    assert PDCAConfig(estimator="model").has_fallback
-    assert not PDCAConfig(estimator="fqe").has_fallback
-    assert not PDCAConfig(estimator="model", mixture="uniform").has_fallback
-    assert not PDCAConfig(**PAPER).has_fallback
+    def fallback(**settings):
+        return PDCA(PDCAConfig(**settings)).output.fallback
+
+    assert isinstance(fallback(estimator="model"), SafeClone)
+    assert isinstance(fallback(estimator="fqe"), NoFallback)
+    assert isinstance(fallback(estimator="model", mixture="uniform"), NoFallback)
+    assert isinstance(fallback(estimator="model", fallback=False), NoFallback)

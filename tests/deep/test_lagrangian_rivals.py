@@ -36,7 +36,7 @@ errors = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=30)
 @given(errors)
 def test_pid_is_the_closed_form_while_nothing_saturates(sequence):
     """One cost, far from its bounds: lambda = start + ki sum e + kp e + kd (e - e_before)_+."""
-    player = PID(B=1000.0, kp=0.5, ki=0.1, kd=0.2, start=100.0)
+    player = PID(1000.0, kp=0.5, ki=0.1, kd=0.2, start=100.0)
     state, total, before = player.init(1), 0.0, 0.0
     for e in sequence:
         state = player.update(state, jnp.array([e]))
@@ -49,7 +49,7 @@ def test_pid_is_the_closed_form_while_nothing_saturates(sequence):
 @settings(max_examples=30, deadline=None)
 @given(errors, st.integers(1, 3))
 def test_pid_stays_in_its_set(sequence, costs):
-    player = PID(B=2.0, kp=0.5, ki=0.3, kd=0.2)
+    player = PID(2.0, kp=0.5, ki=0.3, kd=0.2)
     state = player.init(costs)
     for e in sequence:
         state = player.update(state, jnp.full(costs, e) * jnp.arange(1, costs + 1))
@@ -59,7 +59,7 @@ def test_pid_stays_in_its_set(sequence, costs):
 
 def test_pid_does_not_wind_up():
     """However long the limit was broken, the integral falls from B with the first step that keeps it."""
-    player = PID(B=1.0, kp=0.0, ki=0.1, kd=0.0)
+    player = PID(1.0, kp=0.0, ki=0.1, kd=0.0)
     state = player.init(1)
     for _ in range(1000):
         state = player.update(state, jnp.array([1.0]))

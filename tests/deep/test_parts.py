@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from slater.deep.algorithms.pdca import PDCAConfig
+from slater.deep.algorithms.pdca.parts import DUALS
 from slater.deep.game.bellman import advantage, bellman_error, bellman_halves, residual, sized_loss
-from slater.deep.game.dual import DUALS, EXP3, make_dual, project_simplex
+from slater.deep.game.dual import EXP3, Greedy, GreedyBox, project_simplex
 from slater.deep.nets.mlp import MLP
 from slater.mixing import lp_weights, select
 
@@ -51,9 +53,9 @@ def test_projection_is_the_nearest_point(x, B):
     assert np.linalg.norm(p - x) <= distance.min() + 1e-3 * (1 + np.abs(x).max())
 
 
-@pytest.mark.parametrize("name", DUALS)
+@pytest.mark.parametrize("name", sorted(set(DUALS) - {"exp3"}))
 def test_every_dual_rises_under_violation_falls_under_slack_and_stays_bounded(name):
-    dual = make_dual(name, B=3.0, rate=0.5, gain=0.5, start=1.0)
+    dual = DUALS[name](PDCAConfig(multiplier_bound=3.0, dual_rate=0.5, dual_gain=0.5, dual_start=1.0))
     state = dual.init(2)
     for _ in range(60):
         state = dual.update(state, jnp.array([1.0, -1.0]))
@@ -68,8 +70,8 @@ def test_every_dual_rises_under_violation_falls_under_slack_and_stays_bounded(na
 
 def test_greedy_is_the_best_response():
     excess = jnp.array([0.3, 0.7, -0.1])
-    simplex = make_dual("greedy", B=2.0, rate=0, gain=0, start=0)
-    box = make_dual("greedy_box", B=2.0, rate=0, gain=0, start=0)
+    simplex = Greedy(2.0)
+    box = GreedyBox(2.0)
     np.testing.assert_allclose(simplex.update(simplex.init(3), excess).lam, [0, 2, 0])
     np.testing.assert_allclose(box.update(box.init(3), excess).lam, [2, 2, 0])
     np.testing.assert_allclose(simplex.update(simplex.init(3), jnp.zeros(3)).lam, [0, 0, 0])  # tie: none
@@ -143,7 +145,7 @@ GAMES = [
 def test_exp3_finds_the_multiplier_of_a_small_game(rewards, costs, tau, answer):
     """It hears only the Lagrangian of the arm it played, from a policy that answers as well as it can."""
     R, C, tau = jnp.asarray(rewards), jnp.asarray(costs), jnp.asarray(tau)
-    dual = EXP3(B=2.0, rate=0.05, levels=4, start=2.0)
+    dual = EXP3(2.0, rate=0.05, levels=4, start=2.0)
 
     def play(state, key):
         key_noise, key_arm = jax.random.split(key)
@@ -161,7 +163,7 @@ def test_exp3_finds_the_multiplier_of_a_small_game(rewards, costs, tau, answer):
 
 @pytest.mark.parametrize(("costs", "count"), [(1, 6), (2, 21), (3, 56)])
 def test_exp3s_arms_are_a_grid_of_the_players_set(costs, count):
-    dual = EXP3(B=3.0, rate=0.1, start=3.0)
+    dual = EXP3(3.0, rate=0.1, start=3.0)
     arms = np.asarray(dual.arms(costs))
     assert len(arms) == len(np.unique(arms, axis=0)) == count
     assert arms.min() == 0

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import slater.deep as deep
-from slater.deep.algorithms.pdca.algorithm import PDCA, PDCAConfig
+from slater.deep.algorithms.pdca import PDCA, PDCAConfig
 from slater.deep.batches import draw, prepare
 from slater.limits import resolve_limits
 from slater.runs.metrics import read_metrics
@@ -28,10 +28,10 @@ def test_layer_norm_exp3_and_atacs_loss_are_saved_resumed_and_used(tmp_path):
         deep.train("pdca", data, [5], tmp_path, preset="fqe", options=OPTIONS, watcher=StopAt(40), **settings)
     deep.resume(tmp_path, data)
     saved = load_file(tmp_path / "checkpoint.safetensors")
-    for critic in (".f[0]", ".g[0][0]", ".h[1]", ".h_target[0]"):
+    for critic in (".critics.f[0]", ".critics.g[0][0]", ".estimator.h[1]", ".estimator.target[0]"):
         assert not np.all(saved[f"{critic}.mlp.gains[0]"] == 1.0)
         assert not np.all(saved[f"{critic}.mlp.shifts[0]"] == 0.0)
-    assert not any(name.startswith(".pi") and ("gains" in name or "shifts" in name) for name in saved)
+    assert not any(name.startswith(".primal") and ("gains" in name or "shifts" in name) for name in saved)
     rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if row["phase"] == "joint"]
     played = {row["lambda/c0"] for row in rows}
     assert len(played) > 1
@@ -59,7 +59,7 @@ def test_an_iteration_keeps_the_shape_of_the_state_whatever_parts_meet(estimator
     )  # fmt: skip
     algorithm, key = PDCA(config), jax.random.key(0)
     state = jax.eval_shape(lambda: algorithm.init(task, key))
-    for phase in ("joint", "ope") if config.ope_length else ("joint",):
+    for phase in ("joint", "ope") if algorithm.schedule.in_rounds else ("game",):
 
         def update(state, phase=phase):
             batch = draw(device, task, key, config.batch_size)
@@ -79,9 +79,10 @@ def test_the_networks_of_a_rounds_fqe_start_elsewhere_for_every_seed():
     state = algorithm.init(task, jax.random.key(0))
     batch, first = draw(device, task, jax.random.key(0), config.batch_size), jnp.asarray(config.joint_steps)
     one, again, other = (
-        algorithm.update(task, state, batch, jax.random.key(seed), first, "ope")[0].h for seed in (1, 1, 2)
+        algorithm.update(task, state, batch, jax.random.key(seed), first, "ope")[0].estimator.h
+        for seed in (1, 1, 2)
     )
     assert np.array_equal(one[0].mlp.weights[0], again[0].mlp.weights[0])
     assert not np.allclose(one[0].mlp.weights[0], other[0].mlp.weights[0])
-    later = algorithm.update(task, state, batch, jax.random.key(2), first + 1, "ope")[0].h
-    assert np.allclose(later[0].mlp.weights[0], state.h[0].mlp.weights[0])  # not started anew
+    later = algorithm.update(task, state, batch, jax.random.key(2), first + 1, "ope")[0].estimator.h
+    assert np.allclose(later[0].mlp.weights[0], state.estimator.h[0].mlp.weights[0])  # not started anew

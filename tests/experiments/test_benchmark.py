@@ -197,10 +197,10 @@ def test_rivals_that_a_build_lacks_are_named(monkeypatch):
     from slater.experiments import benchmark
 
     monkeypatch.setattr(benchmark, "NOT_YET", ("not-built",))
-    specs, left_out = parse_algorithms(["pdca", "not-built"], ["pdca:B=3", "gamma=0.9"], 10)
+    specs, left_out = parse_algorithms(["pdca", "not-built"], ["pdca:C=3", "gamma=0.9"], 10)
     assert left_out == ["not-built is left out: this build has no algorithm of that name."]
     (spec,) = specs
-    assert dict(spec.settings) == {"steps": "10", "B": "3", "gamma": "0.9"}
+    assert dict(spec.settings) == {"steps": "10", "C": "3", "gamma": "0.9"}
 
 
 def constant(value: float, size: int = 8) -> GaussianPolicy:

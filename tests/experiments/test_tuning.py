@@ -84,7 +84,7 @@ def test_the_choice_is_safe_first() -> None:
 
 
 def test_candidates_are_the_grid_or_a_seeded_part_of_it() -> None:
-    space = parse_search("pdca", ["B=1,2,5", "C=5,10"])
+    space = parse_search("pdca", ["multiplier_bound=1,2,5", "C=5,10"])
     grid = candidates("pdca", None, {}, space, None, 0)
     assert len(grid) == 6
     part = candidates("pdca", None, {}, space, 3, 1)
@@ -99,10 +99,11 @@ def test_candidates_are_the_grid_or_a_seeded_part_of_it() -> None:
 @pytest.mark.parametrize(
     ("search", "words"),
     [
-        (["B"], "is not NAME=V1,V2"),
-        (["B=1", "B=2"], "twice"),
+        (["C"], "is not NAME=V1,V2"),
+        (["C=1", "C=2"], "twice"),
         (["stepz=1,2"], "did you mean 'steps'"),
-        (["B=-1"], "B must be positive"),
+        (["C=-1"], "C must be positive"),
+        (["B=1"], "the setting 'B' of pdca is called 'multiplier_bound' now"),
     ],
 )
 def test_bad_spaces_are_refused_before_training(search: list[str], words: str) -> None:
@@ -137,7 +138,7 @@ def test_tune_searches_resumes_and_gives_a_command_that_runs(
     monkeypatch.chdir(tmp_path)
     save(pointmass(), "data.npz")
     words = [
-        "tune", "pdca", "data.npz", "--limit", "6", "--search", "B=1,5", "--preset", "paper",
+        "tune", "pdca", "data.npz", "--limit", "6", "--search", "multiplier_bound=1,5", "--preset", "paper",
         "--steps", "40", "--set", "batch_size=32", "--set", "hidden=16", "--set", "gamma=0.9",
         "--set", "keep_every=10", "--estimate-steps", "50", "--estimate-members", "2", "--out", "tuned",
     ]  # fmt: skip
@@ -153,10 +154,10 @@ def test_tune_searches_resumes_and_gives_a_command_that_runs(
     best_settings = json.loads(Path("tuned/best.json").read_text())
     assert best_settings["command"] in shown
     for name in ("tune.csv", "tune.md"):
-        assert "B" in Path("tuned", name).read_text()
+        assert "multiplier_bound" in Path("tuned", name).read_text()
     assert cli.main(shlex.split(best_settings["command"])[1:]) == 0
     record = json.loads(Path("runs/tuned/run.json").read_text())
-    assert record["config"]["B"] == float(best_settings["settings"]["B"])
+    assert record["config"]["multiplier_bound"] == float(best_settings["settings"]["multiplier_bound"])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_tune_searches_resumes_and_gives_a_command_that_runs(
         (["wild", "data.npz", "--limit", "5"], "wild"),
         (["pdca", "data.npz", "--limit", "c0=5", "--limit", "c1=5", "--held-out", "1.5"], "held-out share"),
         (
-            ["pdca", "data.npz", "--limit", "5", "--set", "B=2", "--search", "B=1,2"],
+            ["pdca", "data.npz", "--limit", "5", "--set", "C=2", "--search", "C=1,2"],
             "both fixed and searched",
         ),
         (["pdca", "data.npz", "--limit", "5", "--samples", "0"], "samples is 0"),

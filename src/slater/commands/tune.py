@@ -29,7 +29,7 @@ class Options:
 
     Examples:
         slater tune pdca ball.hdf5 --limit 20
-        slater tune pdca ball.hdf5 --limit 20 --search B=1,2,5 --search C=5,10 --steps 20000 --out runs/tuned
+        slater tune pdca ball.hdf5 --limit 20 --search C=5,10 --search eta_slow=1e-4,1e-3 --out runs/tuned
 
     """
 
@@ -81,7 +81,7 @@ def run(args: list[str]) -> int:
             raise InputError(f"{name} is {value}, but at least one is needed.")
     from slater.data import load
     from slater.data.download import locate
-    from slater.deep import find, make_config
+    from slater.deep import make_algorithm
     from slater.experiments.cells import run_cells
     from slater.limits import resolve_limits
     from slater.tuning.cells import CandidateWork
@@ -107,7 +107,7 @@ def run(args: list[str]) -> int:
             "searched": list(point), "limits": limits, "seed": options.seed,
             "data": dataset.fingerprint, "held_out": options.held_out, "split_seed": options.seed,
             "judge": vars(judge),
-            "steps": make_config(find(options.algorithm), {**fixed, **point}, options.preset).steps,
+            "steps": make_algorithm(options.algorithm, {**fixed, **point}, options.preset).config.steps,
         }
         for point in points
     ]  # fmt: skip

@@ -4,7 +4,14 @@ from slater.errors import InputError
 
 try:
     from slater.deep.algorithms.base import Algorithm, Config, Member
-    from slater.deep.algorithms.registry import algorithms, find, make_config, register
+    from slater.deep.algorithms.registry import (
+        algorithms,
+        find,
+        make_algorithm,
+        make_config,
+        preset_names,
+        register,
+    )
     from slater.deep.engine.training import DivergedError, Watcher, resume, train
     from slater.runs import Result, Run, read_run
 except ModuleNotFoundError as error:
@@ -24,7 +31,9 @@ __all__ = [
     "Watcher",
     "algorithms",
     "find",
+    "make_algorithm",
     "make_config",
+    "preset_names",
     "read_run",
     "register",
     "resume",

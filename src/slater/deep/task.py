@@ -66,6 +66,10 @@ class Task:
         """Number of costs I."""
         return len(self.cost_names)
 
+    def tightened_limits(self, margin: float) -> F32:
+        """The limits to aim at, shape (I,), in J-units: tau less the share `margin` of it."""
+        return self.tau * (1.0 - margin)
+
     def unscaled(self, values: NDArray[Any]) -> F64:
         """Discounted sums of the raw utilities, shape (..., 1+I), from those of the scaled ones."""
         return np.asarray(values, dtype=np.float64) / self.scale

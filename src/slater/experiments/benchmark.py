@@ -90,7 +90,7 @@ def parse_algorithms(
         if name in NOT_YET and name not in algorithms():
             left_out.append(f"{name} is left out: this build has no algorithm of that name.")
             continue
-        kind = find(name)
+        kind = find(name, preset or None)
         known = set(kind.Config.__dataclass_fields__)
         settings = {"steps": str(steps)}
         for index, (to, setting, value) in enumerate(pairs):

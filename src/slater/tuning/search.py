@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset
 from slater.deep.algorithms.base import Algorithm
-from slater.deep.algorithms.registry import find, make_config
+from slater.deep.algorithms.registry import make_algorithm
 from slater.deep.batches import on_device
 from slater.deep.engine import checkpoint
 from slater.deep.engine.folder import algorithm_of
@@ -50,11 +50,11 @@ F64 = NDArray[np.float64]
 
 #: algorithm -> settings to search where the user names none
 SPACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "pdca": {"B": ("2", "5", "10"), "C": ("5", "10")},
+    "pdca": {"multiplier_bound": ("2", "5", "10"), "C": ("5", "10")},
     "coptidice": {"alpha": ("0.001", "0.01", "0.1", "1")},
     "cpq": {"ood_margin": ("1", "1.5", "3")},
     "bear-lag": {"epsilon": ("0.1", "0.3")},
-    "mbcl": {"B": ("2", "5", "10")},
+    "mbcl": {"multiplier_bound": ("2", "5", "10")},
 }
 
 
@@ -70,7 +70,7 @@ def parse_search(algorithm: str, texts: Sequence[str]) -> dict[str, tuple[str, .
         parts = tuple(dict.fromkeys(part.strip() for part in values.split(",") if part.strip()))
         name = name.strip().replace("-", "_")
         if not separator or not name or not parts:
-            raise InputError(f"--search {text!r} is not NAME=V1,V2,...; write for example B=1,2,5.")
+            raise InputError(f"--search {text!r} is not NAME=V1,V2,...; write for example C=5,10.")
         if name in space:
             raise InputError(f"--search names {name!r} twice; give all its values at once.")
         space[name] = parts
@@ -94,7 +94,7 @@ def candidates(
         drawn = np.random.default_rng(seed).choice(len(points), size=samples, replace=False)
         points = [points[index] for index in sorted(drawn)]
     for point in points:
-        make_config(find(algorithm), {**fixed, **point}, preset)
+        make_algorithm(algorithm, {**fixed, **point}, preset)
     return points
 
 
@@ -176,7 +176,7 @@ def judged_policy(algorithm: Algorithm[Any, Any], task: Task) -> PolicyNetwork:
 
 def refuse_unjudged(name: str, settings: Mapping[str, Any], preset: str | None, dataset: Dataset) -> None:
     """Refuse, before any training, data or an algorithm that a search cannot be done with."""
-    algorithm = find(name)(make_config(find(name), settings, preset))
+    algorithm = make_algorithm(name, settings, preset)
     algorithm.check(dataset)
     limits = [f"{cost}=1/discounted" for cost in dataset.cost_names]  # shapes do not depend on them
     judged_policy(algorithm, _stated(algorithm, limits, dataset))

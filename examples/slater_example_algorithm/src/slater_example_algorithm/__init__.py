@@ -38,7 +38,7 @@ class PenalisedCloneConfig(Config):
 
     learning_rate: float = 1e-3
     """of the policy and of the critics"""
-    B: float = 20.0
+    multiplier_bound: float = 20.0
     """bound on the sum of multipliers"""
     dual_rate: float = 0.02
     """step of lambda for a cost of twice the limit or more"""
@@ -67,7 +67,7 @@ class PenalisedClone(Algorithm[PenalisedCloneConfig, PenalisedCloneState]):
     def __init__(self, config: PenalisedCloneConfig) -> None:
         super().__init__(config)
         self.adam = optax.adam(config.learning_rate)
-        self.dual = ProjectedGradient(config.B, config.dual_rate)
+        self.dual = ProjectedGradient(config.multiplier_bound, config.dual_rate)
 
     def init(self, task: Task, key: Array) -> PenalisedCloneState:
         """Networks at random, lambda = 0."""

@@ -7,7 +7,7 @@ train NAME` then finds it without any change here.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from slater.data import Dataset, StoredDataset
 from slater.deep.batches import Data, draw
 from slater.deep.nets.policy import Exportable
+from slater.deep.ope.base import Check, Tick
 from slater.deep.task import Task
 from slater.errors import InputError
 
@@ -81,6 +82,8 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     Config: ClassVar[type[Config]]
     #: preset name -> settings that differ from the defaults
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    #: preset name -> another class that it stands for, with presets of the same name
+    variants: ClassVar[Mapping[str, type[Algorithm[Any, Any]]]] = {}
     #: kinds of actions it can choose
     actions: ClassVar[tuple[Literal["continuous", "discrete"], ...]] = ("continuous", "discrete")
     #: whether one trained model takes any limits (`slater.policy.with_limits`)
@@ -166,21 +169,19 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         del task, state, members, weights
         return {}
 
-    def examine(
-        self, task: Task, state: State, dataset: Dataset | StoredDataset
-    ) -> tuple[dict[str, Any], list[str]]:
-        """A last look at the data, after training: what it adds to the result, and sentences of warning."""
+    def check_estimates(self, task: Task, state: State, dataset: Dataset | StoredDataset) -> Check:
+        """A last look at the data, after training: whether the state's estimates can be trusted."""
         del task, state, dataset
-        return {}, []
+        return Check()
 
-    def choose(
+    def weigh(
         self, task: Task, state: State, data: Any, members: Sequence[Member], policies: Sequence[Any],
-        key: Array, tick: Callable[[str, int, int], None], examined: Mapping[str, Any],
+        key: Array, tick: Tick, check: Check,
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Mixture weights, shape (members,), and the members with what was learned about them.
 
-        Uniform unless an algorithm knows better; `tick(what, done, total)` hears of long work; `examined` is
-        what `examine` found.
+        Uniform unless an algorithm knows better; `tick(what, done, total)` hears of long work; `check` is
+        what `check_estimates` found.
         """
-        del task, state, data, policies, key, tick, examined
+        del task, state, data, policies, key, tick, check
         return np.full(len(members), 1.0 / len(members)), list(members)

@@ -62,7 +62,7 @@ class LagrangianConfig(Config):
     """first iterations: autoencoder, and critics on the data's returns; no actor yet (released: 0)"""
     samples: int = 10
     """actions drawn per state"""
-    B: float = 5.0
+    multiplier_bound: float = 5.0
     """bound on the sum of multipliers, for rewards and costs scaled to [0, 1]"""
     kp: float = 0.1
     """proportional gain of the multiplier, per relative excess"""
@@ -81,7 +81,7 @@ class LagrangianConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("critic_rate", "actor_rate", "vae_rate", "polyak", "B"):
+        for name in ("critic_rate", "actor_rate", "vae_rate", "polyak", "multiplier_bound"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
         if min(self.kp, self.ki, self.kd, self.deflation, self.warm_steps) < 0 or self.samples < 1:
@@ -92,7 +92,7 @@ class LagrangianConfig(Config):
 
 def make_pid(config: LagrangianConfig) -> PID:
     """The multiplier's player."""
-    return PID(config.B, config.kp, config.ki, config.kd)
+    return PID(config.multiplier_bound, config.kp, config.ki, config.kd)
 
 
 class TwinState(eqx.Module):

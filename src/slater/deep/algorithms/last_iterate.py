@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from slater.deep.algorithms.base import Algorithm, ConfigT, Member, State
 from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.ope.base import Check, Tick
 from slater.deep.task import Task
 
 __all__ = ["LastIterate"]
@@ -23,11 +24,10 @@ class LastIterate(Algorithm[ConfigT, State]):
         """At the interval and at the end."""
         return super().keeps(done) or done == self.config.steps
 
-    def choose(
+    def weigh(
         self, task: Task, state: Any, data: Any, members: Sequence[Member],
-        policies: Sequence[PolicyNetwork], key: Array, tick: Callable[[str, int, int], None],
-        examined: Mapping[str, Any],
+        policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """All weight on the last."""
-        del task, state, data, policies, key, tick, examined
+        del task, state, data, policies, key, tick, check
         return np.eye(len(members))[-1], list(members)

@@ -17,7 +17,7 @@ The greedy policy is a softmax of Q / (sharpness H), nearly a jump, so that it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -34,6 +34,7 @@ from slater.deep.batches import Batch, Data
 from slater.deep.game.dual import DualState, ExponentiatedGradient, relative_excess
 from slater.deep.nets.critic import Critic, make_critic
 from slater.deep.nets.policy import Categorical, PolicyNetwork
+from slater.deep.ope.base import Check, Tick
 from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.task import Task
 from slater.errors import InputError
@@ -62,7 +63,7 @@ class MBCLConfig(Config):
     """iterations of FQI per round"""
     fqe_steps: int = 1_750
     """iterations of FQE per round"""
-    B: float = 5.0
+    multiplier_bound: float = 5.0
     """bound on the sum of multipliers, for rewards and costs scaled to [0, 1]"""
     dual_rate: float = 0.5
     """step of the exponents for an estimate of twice the limit or more"""
@@ -75,7 +76,7 @@ class MBCLConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("eta", "polyak", "fqi_steps", "fqe_steps", "B", "dual_rate", "sharpness"):
+        for name in ("eta", "polyak", "fqi_steps", "fqe_steps", "multiplier_bound", "dual_rate", "sharpness"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
         if self.first_steps < 0:
@@ -112,7 +113,7 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
     def __init__(self, config: MBCLConfig) -> None:
         super().__init__(config)
         self.fitted = FittedQ(config.eta, config.polyak, config.deflation)
-        self.dual = ExponentiatedGradient(config.B, config.dual_rate, config.dual_start)
+        self.dual = ExponentiatedGradient(config.multiplier_bound, config.dual_rate, config.dual_start)
 
     # -- the schedule -------------------------------------------------------------------------------------
 
@@ -238,14 +239,13 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
         """The round's FQE, reward first."""
         return tuple(float(x) for x in state.estimate)
 
-    def choose(
+    def weigh(
         self, task: Task, state: Any, data: Data, members: Sequence[Member],
-        policies: Sequence[PolicyNetwork], key: Array, tick: Callable[[str, int, int], None],
-        examined: Mapping[str, Any],
+        policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Uniform, or the linear program on the rounds' estimates."""
         if self.config.mixture == "uniform":
-            return super().choose(task, state, data, members, policies, key, tick, examined)
+            return super().weigh(task, state, data, members, policies, key, tick, check)
         J = np.array([member.estimates for member in members], dtype=np.float64)
         return lp_weights(J, task.tau.astype(np.float64)), list(members)
 

@@ -11,8 +11,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from slater.deep.algorithms.base import Algorithm, Config
 from slater.errors import InputError
+from slater.vocabulary import refuse_old_name, refuse_old_value
 
-__all__ = ["algorithms", "find", "make_config", "register"]
+__all__ = ["algorithms", "find", "make_algorithm", "make_config", "preset_names", "register"]
 
 
 #: where our own algorithms are; each registers itself when it is imported
@@ -48,8 +49,8 @@ def algorithms() -> tuple[str, ...]:
     return (*_REGISTRY, *(name for name in others if name not in _REGISTRY))
 
 
-def find(name: str) -> type[Algorithm[Any, Any]]:
-    """The algorithm called `name`."""
+def find(name: str, preset: str | None = None) -> type[Algorithm[Any, Any]]:
+    """The algorithm called `name`; with a preset, the class that plays it."""
     known = algorithms()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
@@ -65,21 +66,38 @@ def find(name: str) -> type[Algorithm[Any, Any]]:
                 "its own name."
             )
         _REGISTRY[name] = loaded
-    return _REGISTRY[name]
+    found = _REGISTRY[name]
+    return found if preset is None else found.variants.get(preset, found)
+
+
+def make_algorithm(
+    name: str, settings: Mapping[str, Any] | None = None, preset: str | None = None
+) -> Algorithm[Any, Any]:
+    """The algorithm called `name` with its settings."""
+    kind = find(name, preset)
+    return kind(make_config(kind, settings or {}, preset))
+
+
+def preset_names(algorithm: type[Algorithm[Any, Any]]) -> tuple[str, ...]:
+    """Every preset of an algorithm, those of its variants too."""
+    return (*algorithm.presets, *algorithm.variants)
 
 
 def make_config(
     algorithm: type[Algorithm[Any, Any]], settings: Mapping[str, Any], preset: str | None = None
 ) -> Config:
     """The algorithm's config from a preset and settings by name; texts are read as the field's type."""
+    if preset is not None and preset in algorithm.variants:
+        algorithm = algorithm.variants[preset]
     if preset is not None and preset not in algorithm.presets:
-        known = ", ".join(algorithm.presets) or "none"
+        known = ", ".join(preset_names(algorithm)) or "none"
         raise InputError(f"{algorithm.name} has no preset {preset!r}; presets: {known}.")
     merged = {**(algorithm.presets[preset] if preset else {}), **settings}
     hints = get_type_hints(algorithm.Config)
     names = [f.name for f in dataclasses.fields(algorithm.Config)]
     for name in merged:
         if name not in names:
+            refuse_old_name(algorithm.name, name, names)
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"settings: {', '.join(names)}."
             raise InputError(f"{algorithm.name} has no setting {name!r}; {hint}")
@@ -99,6 +117,7 @@ def _read(name: str, value: Any, hint: Any) -> Any:
             return tuple(_read(name, part, options[0]) for part in parts)
         if options:  # a Literal
             if value not in options:
+                refuse_old_value(name, value, options)
                 raise InputError(f"{name} must be one of {', '.join(map(str, options))}, not {value!r}.")
             return value
         if hint is bool:

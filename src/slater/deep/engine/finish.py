@@ -33,19 +33,20 @@ def finish(
         folder.keep(last, Member(steps, algorithm.estimates(task, state)))
         folder.save(state, steps)
     policies = folder.policies(last)
-    examined, warnings = algorithm.examine(task, state, dataset)
-    weights, members = algorithm.choose(task, state, data, folder.members, policies, key, tick, examined)
+    check = algorithm.check_estimates(task, state, dataset)
+    weights, members = algorithm.weigh(task, state, data, folder.members, policies, key, tick, check)
     chosen = [k for k in range(len(members)) if weights[k] > 0]
     mixture = Mixture(tuple(policies[k].export(task) for k in chosen), weights[chosen])
     save_policy(mixture, folder.path / "mixture.safetensors")
     save_policy(last.export(task), folder.path / "policy.safetensors")
-    details = {**algorithm.report(task, state, members, weights), **examined}
+    details = {**algorithm.report(task, state, members, weights), **check.report}
+    warnings = list(check.warnings)
     if run.estimate and any(member.estimates is None for member in members):
         members, judged, doubts = judge_members(
             algorithm, task, members, weights, policies, dataset, key, tick
         )
         details |= {"estimate": judged}
-        warnings = [*warnings, *doubts]
+        warnings += doubts
     estimates, per_episode = _estimates(task, members, weights)
     limits = tuple(map(LimitRecord.from_json, task.describe()["limits"]))
     result = Result(

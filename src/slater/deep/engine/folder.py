@@ -15,7 +15,7 @@ import jax
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Member
-from slater.deep.algorithms.registry import find, make_config
+from slater.deep.algorithms.registry import find, make_algorithm, make_config
 from slater.deep.batches import prepare
 from slater.deep.engine import checkpoint
 from slater.deep.nets.policy import Exportable
@@ -32,14 +32,13 @@ __all__ = ["RunFolder", "algorithm_as_begun", "algorithm_of", "member_policies"]
 
 def algorithm_of(run: Run, dataset: Dataset | StoredDataset | None = None) -> Algorithm[Any, Any]:
     """The algorithm of a run with its settings; with the data, those decided that are left to them."""
-    kind = find(run.algorithm)
-    algorithm = kind(make_config(kind, run.settings, run.preset))
-    return algorithm if dataset is None else kind(algorithm.settled(dataset))
+    algorithm = make_algorithm(run.algorithm, run.settings, run.preset)
+    return algorithm if dataset is None else type(algorithm)(algorithm.settled(dataset))
 
 
 def algorithm_as_begun(record: Record) -> Algorithm[Any, Any]:
     """The algorithm with the settings that were decided when the run began, whatever defaults are now."""
-    kind = find(record.run.algorithm)
+    kind = find(record.run.algorithm, record.run.preset)
     return kind(make_config(kind, record.config))
 
 

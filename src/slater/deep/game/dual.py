@@ -20,7 +20,6 @@ import jax.numpy as jnp
 from jax import Array
 
 __all__ = [
-    "DUALS",
     "EXP3",
     "PID",
     "DualPlayer",
@@ -32,7 +31,6 @@ __all__ = [
     "Outcome",
     "ProjectedGradient",
     "ProportionalIntegral",
-    "make_dual",
     "project_simplex",
     "relative_excess",
 ]
@@ -124,7 +122,7 @@ def project_simplex(x: Array, B: float) -> Array:
 class Greedy(ExcessPlayer):
     """The minimiser of lambda.(tau - h) over B Delta^I: all of B on the worst cost, or nothing."""
 
-    B: float
+    multiplier_bound: float
 
     def init(self, costs: int) -> DualState:
         """No penalty before the first estimate."""
@@ -133,14 +131,14 @@ class Greedy(ExcessPlayer):
     def update(self, state: DualState, excess: Array) -> DualState:
         """Jump to the best response."""
         worst = jax.nn.one_hot(jnp.argmax(excess), excess.shape[0])
-        return DualState(jnp.where(jnp.max(excess) > 0, self.B * worst, 0.0), state.memory)
+        return DualState(jnp.where(jnp.max(excess) > 0, self.multiplier_bound * worst, 0.0), state.memory)
 
 
 @dataclass(frozen=True)
 class GreedyBox(ExcessPlayer):
     """Algorithm 2 as printed: B on every violated cost (over [0, B]^I; the same as greedy for I = 1)."""
 
-    B: float
+    multiplier_bound: float
 
     def init(self, costs: int) -> DualState:
         """No penalty before the first estimate."""
@@ -148,14 +146,14 @@ class GreedyBox(ExcessPlayer):
 
     def update(self, state: DualState, excess: Array) -> DualState:
         """Jump to the best response."""
-        return DualState(jnp.where(excess > 0, self.B, 0.0), state.memory)
+        return DualState(jnp.where(excess > 0, self.multiplier_bound, 0.0), state.memory)
 
 
 @dataclass(frozen=True)
 class ProjectedGradient(ExcessPlayer):
     """lambda <- projection of lambda + rate * excess onto B Delta^I."""
 
-    B: float
+    multiplier_bound: float
     rate: float
     start: float = 0.0
 
@@ -165,22 +163,22 @@ class ProjectedGradient(ExcessPlayer):
 
     def update(self, state: DualState, excess: Array) -> DualState:
         """One gradient step."""
-        return DualState(project_simplex(state.lam + self.rate * excess, self.B), state.memory)
+        return DualState(project_simplex(state.lam + self.rate * excess, self.multiplier_bound), state.memory)
 
 
 @dataclass(frozen=True)
 class ExponentiatedGradient(ExcessPlayer):
     """lambda_i proportional to exp(sum of rate * excess_i), beside a slack of weight 1; total B."""
 
-    B: float
+    multiplier_bound: float
     rate: float
     start: float = 0.0
 
     def init(self, costs: int) -> DualState:
         """Every multiplier at `start` / I; a start of 0 is read as 1% of B, which the rule cannot leave."""
-        share = min(max(self.start / self.B, 0.01), 0.99)
+        share = min(max(self.start / self.multiplier_bound, 0.01), 0.99)
         memory = jnp.full(costs, jnp.log(share / costs) - jnp.log(1.0 - share))
-        return DualState(self.B * self._weights(memory), memory)
+        return DualState(self.multiplier_bound * self._weights(memory), memory)
 
     @staticmethod
     def _weights(logits: Array) -> Array:
@@ -189,14 +187,14 @@ class ExponentiatedGradient(ExcessPlayer):
     def update(self, state: DualState, excess: Array) -> DualState:
         """One mirror step; the exponents stay within +-20, so that no weight dies."""
         memory = jnp.clip(state.memory + self.rate * excess, -20.0, 20.0)
-        return DualState(self.B * self._weights(memory), memory)
+        return DualState(self.multiplier_bound * self._weights(memory), memory)
 
 
 @dataclass(frozen=True)
 class ProportionalIntegral(ExcessPlayer):
     """PI control: lambda = projection of gain * excess + integral, the integral itself kept in B Delta^I."""
 
-    B: float
+    multiplier_bound: float
     rate: float
     gain: float
     start: float = 0.0
@@ -208,8 +206,8 @@ class ProportionalIntegral(ExcessPlayer):
 
     def update(self, state: DualState, excess: Array) -> DualState:
         """Move the integral, then add the proportional part."""
-        integral = project_simplex(state.memory + self.rate * excess, self.B)
-        return DualState(project_simplex(integral + self.gain * excess, self.B), integral)
+        integral = project_simplex(state.memory + self.rate * excess, self.multiplier_bound)
+        return DualState(project_simplex(integral + self.gain * excess, self.multiplier_bound), integral)
 
 
 @dataclass(frozen=True)
@@ -224,7 +222,7 @@ class PID(ExcessPlayer):
     The derivative brakes a rising cost only. Memory: row 0 is I, row 1 e_before.
     """
 
-    B: float
+    multiplier_bound: float
     kp: float
     ki: float
     kd: float
@@ -238,9 +236,9 @@ class PID(ExcessPlayer):
     def update(self, state: DualState, excess: Array) -> DualState:
         """Move the integral, then add the other two parts."""
         before, last = state.memory
-        integral = project_simplex(before + self.ki * excess, self.B)
+        integral = project_simplex(before + self.ki * excess, self.multiplier_bound)
         rising = jnp.maximum(excess - last, 0.0)
-        lam = project_simplex(integral + self.kp * excess + self.kd * rising, self.B)
+        lam = project_simplex(integral + self.kp * excess + self.kd * rising, self.multiplier_bound)
         return DualState(lam, jnp.stack([integral, excess]))
 
 
@@ -263,7 +261,7 @@ class EXP3:
     Memory, shape (arms + 3,): log w, the smallest and the largest L, the number of the arm being played.
     """
 
-    B: float
+    multiplier_bound: float
     rate: float
     levels: int = 5
     start: float = 0.0
@@ -271,7 +269,7 @@ class EXP3:
     def arms(self, costs: int) -> Array:
         """The grid, shape (arms, I)."""
         points = itertools.product(range(self.levels + 1), repeat=costs)
-        return jnp.array([p for p in points if sum(p) <= self.levels]) * (self.B / self.levels)
+        return jnp.array([p for p in points if sum(p) <= self.levels]) * (self.multiplier_bound / self.levels)
 
     def init(self, costs: int) -> DualState:
         """Equal weights; the arm nearest to `start` / I for every cost."""
@@ -296,23 +294,3 @@ class EXP3:
     def respond(self, state: DualState, outcome: Outcome, key: Array) -> DualState:
         """One move by the Lagrangian of the arm played."""
         return self.update(state, outcome.lagrangian(state.lam), jax.random.fold_in(key, 1))
-
-
-#: players that are told excesses; "exp3" is told the Lagrangian
-DUALS = ("greedy", "greedy_box", "projected_gradient", "exponentiated_gradient", "pi")
-
-
-def make_dual(name: str, *, B: float, rate: float, gain: float, start: float, levels: int = 5) -> DualPlayer:
-    """The player called `name`: one of `DUALS`, or "exp3", which alone uses `levels`."""
-    if name == "exp3":
-        return EXP3(B, rate, levels, start)
-    if name == "greedy":
-        return Greedy(B)
-    if name == "greedy_box":
-        return GreedyBox(B)
-    if name == "projected_gradient":
-        return ProjectedGradient(B, rate, start)
-    if name == "exponentiated_gradient":
-        return ExponentiatedGradient(B, rate, start)
-    assert name == "pi", name
-    return ProportionalIntegral(B, rate, gain, start)

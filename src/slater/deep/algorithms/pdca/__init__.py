@@ -1,5 +1,7 @@
-"""PDCA, Algorithm 2."""
+"""PDCA: Algorithm 2 as printed (`paper`), and what we recommend (`default`)."""
 
-from slater.deep.algorithms.pdca.algorithm import PAPER, PDCA, PDCAConfig, PDCAState
+from slater.deep.algorithms.pdca.config import PDCAConfig
+from slater.deep.algorithms.pdca.default import PDCA, PDCAState
+from slater.deep.algorithms.pdca.paper import PaperConfig, PaperPDCA
 
-__all__ = ["PAPER", "PDCA", "PDCAConfig", "PDCAState"]
+__all__ = ["PDCA", "PDCAConfig", "PDCAState", "PaperConfig", "PaperPDCA"]

@@ -19,20 +19,26 @@ data larger than memory and several limits at once work as they do elsewhere.
 
 from __future__ import annotations
 
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
+from numpy.typing import NDArray
 
+from slater.deep.algorithms.base import Member
 from slater.deep.batches import Batch
 from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import PolicyNetwork, make_policy
 from slater.deep.task import Task
 
-__all__ = ["LEAST_SHARE", "Fallback", "clone_safe", "make_fallback"]
+__all__ = ["LEAST_SHARE", "Fallback", "NoFallback", "SafeClone", "SafeCloneState"]
 
 #: share of rows below which a clone is not worth keeping: too few states to know what to do in all
 LEAST_SHARE = 0.01
@@ -44,7 +50,50 @@ MOST_WEIGHT = 20.0
 SPREAD_RATE = 0.01
 
 
-class Fallback(eqx.Module):
+class Fallback(abc.ABC):
+    """A policy that is trained before the game and kept as one more member, of kind "fallback"."""
+
+    @abc.abstractmethod
+    def init(self, task: Task, key: Array) -> Any:
+        """Its state."""
+
+    @abc.abstractmethod
+    def update(self, task: Task, state: Any, batch: Batch, step: Array) -> tuple[Any, dict[str, Array]]:
+        """Iteration `step` (from 0), and scalars to log."""
+
+    @abc.abstractmethod
+    def policy(self, state: Any) -> PolicyNetwork | None:
+        """The policy to keep; None: nothing worth keeping."""
+
+    @abc.abstractmethod
+    def report(self, state: Any, members: Sequence[Member], weights: NDArray[np.float64]) -> dict[str, Any]:
+        """What it adds to the run's result, as JSON."""
+
+
+class NoFallback(Fallback):
+    """None."""
+
+    def init(self, task: Task, key: Array) -> tuple[()]:
+        """Nothing."""
+        del task, key
+        return ()
+
+    def update(self, task: Task, state: Any, batch: Batch, step: Array) -> tuple[Any, dict[str, Array]]:
+        """Nothing moves."""
+        del task, batch, step
+        return state, {}
+
+    def policy(self, state: Any) -> None:
+        """None."""
+        del state
+
+    def report(self, state: Any, members: Sequence[Member], weights: NDArray[np.float64]) -> dict[str, Any]:
+        """Nothing."""
+        del state, members, weights
+        return {}
+
+
+class SafeCloneState(eqx.Module):
     """The clone, the value of the safe rows' states, and what training needs.
 
     value: V(s), in the unit of R, of shape (batch, 1)
@@ -58,47 +107,73 @@ class Fallback(eqx.Module):
     variance: Array
     share: Array
 
+
+@dataclass(frozen=True)
+class SafeClone(Fallback):
+    """The clone of the module's text.
+
+    margin: share of every limit that is held back
+    temperature: rows are preferred by exp(advantage / (this * the advantages' spread)); inf: all alike
+    """
+
+    hidden: tuple[int, ...]
+    learning_rate: float
+    log_std_max: float
+    margin: float
+    temperature: float = 1.0
+
     @property
-    def usable(self) -> bool:
-        """Whether the data show enough of what is within the limits."""
-        return float(self.share) >= LEAST_SHARE
+    def _adam(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)
 
+    def init(self, task: Task, key: Array) -> SafeCloneState:
+        """A policy and a value at random."""
+        pi = make_policy(task, self.hidden, key, (min(LOG_STD_MIN, self.log_std_max), self.log_std_max))
+        value = MLP([task.obs_dim, *self.hidden, 1], jax.random.fold_in(key, 1))
+        return SafeCloneState(pi, value, self._adam.init((pi, value)), jnp.zeros(()), jnp.zeros(()))
 
-def make_fallback(
-    task: Task, hidden: tuple[int, ...], log_std_max: float, adam: optax.GradientTransformation,
-    key: Array,
-) -> Fallback:  # fmt: skip
-    """A policy and a value at random."""
-    pi = make_policy(task, hidden, key, (min(LOG_STD_MIN, log_std_max), log_std_max))
-    value = MLP([task.obs_dim, *hidden, 1], jax.random.fold_in(key, 1))
-    return Fallback(pi, value, adam.init((pi, value)), jnp.zeros(()), jnp.zeros(()))
+    def update(
+        self, task: Task, state: SafeCloneState, batch: Batch, step: Array
+    ) -> tuple[SafeCloneState, dict[str, Array]]:
+        """One step of Adam on the rows within the limits less the margin."""
+        tau = task.tightened_limits(self.margin)
+        safe = jnp.all(batch.returns[:, 1:] <= tau, axis=1).astype(jnp.float32)
+        reward = batch.returns[:, 0] * (1.0 - task.gamma)
 
+        def mean(values: Array, weights: Array) -> Array:
+            return jnp.sum(weights * values) / jnp.maximum(jnp.sum(weights), 1e-6)
 
-def clone_safe(
-    fallback: Fallback, batch: Batch, task: Task, tau: Array, temperature: float,
-    adam: optax.GradientTransformation, step: Array,
-) -> tuple[Fallback, dict[str, Array]]:  # fmt: skip
-    """Iteration `step` (from 0) on the rows within `tau`, shape (I,), in J-units."""
-    safe = jnp.all(batch.returns[:, 1:] <= tau, axis=1).astype(jnp.float32)
-    reward = batch.returns[:, 0] * (1.0 - task.gamma)
+        advantage = reward - state.value(batch.s)[:, 0]
+        rate = jnp.where(jnp.sum(safe) > 0, jnp.maximum(SPREAD_RATE, 1.0 / (step + 1.0)), 0.0)
+        variance = state.variance + rate * (mean(advantage**2, safe) - state.variance)
+        scale = self.temperature * jnp.sqrt(variance) + 1e-9
+        weight = safe * jnp.exp(jnp.minimum(advantage / scale, jnp.log(MOST_WEIGHT)))
 
-    def mean(values: Array, weights: Array) -> Array:
-        return jnp.sum(weights * values) / jnp.maximum(jnp.sum(weights), 1e-6)
+        def loss(networks: tuple[PolicyNetwork, MLP]) -> tuple[Array, Array]:
+            pi, value = networks
+            clone = -mean(pi.log_prob(batch.s, batch.a), weight)
+            return clone + mean((value(batch.s)[:, 0] - reward) ** 2, safe), clone
 
-    advantage = reward - fallback.value(batch.s)[:, 0]
-    rate = jnp.where(jnp.sum(safe) > 0, jnp.maximum(SPREAD_RATE, 1.0 / (step + 1.0)), 0.0)
-    variance = fallback.variance + rate * (mean(advantage**2, safe) - fallback.variance)
-    scale = temperature * jnp.sqrt(variance) + 1e-9
-    weight = safe * jnp.exp(jnp.minimum(advantage / scale, jnp.log(MOST_WEIGHT)))
+        networks = (state.pi, state.value)
+        grads, clone = jax.grad(loss, has_aux=True)(networks)
+        updates, opt = self._adam.update(grads, state.opt)
+        pi, value = optax.apply_updates(networks, updates)
+        share = state.share + (jnp.mean(safe) - state.share) / (step + 1.0)
+        moved = SafeCloneState(pi, value, opt, variance, share)
+        return moved, {"loss/fallback": clone, "fallback/share": share}
 
-    def loss(networks: tuple[PolicyNetwork, MLP]) -> tuple[Array, Array]:
-        pi, value = networks
-        clone = -mean(pi.log_prob(batch.s, batch.a), weight)
-        return clone + mean((value(batch.s)[:, 0] - reward) ** 2, safe), clone
+    def policy(self, state: SafeCloneState) -> PolicyNetwork | None:
+        """The clone, where the data show enough of what is within the limits."""
+        return state.pi if float(state.share) >= LEAST_SHARE else None
 
-    networks = (fallback.pi, fallback.value)
-    grads, clone = jax.grad(loss, has_aux=True)(networks)
-    updates, opt = adam.update(grads, fallback.opt)
-    pi, value = optax.apply_updates(networks, updates)
-    share = fallback.share + (jnp.mean(safe) - fallback.share) / (step + 1.0)
-    return Fallback(pi, value, opt, variance, share), {"loss/fallback": clone, "fallback/share": share}
+    def report(
+        self, state: SafeCloneState, members: Sequence[Member], weights: NDArray[np.float64]
+    ) -> dict[str, Any]:
+        """`fallback`: the share of rows it clones, its step and its weight."""
+        found = [
+            {"step": m.step, "weight": float(w)}
+            for m, w in zip(members, weights, strict=True)
+            if m.kind == "fallback"
+        ]
+        place = found[0] if found else {"step": None, "weight": 0.0}
+        return {"fallback": {"share": float(state.share), **place}}

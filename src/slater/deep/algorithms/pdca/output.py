@@ -1,9 +1,10 @@
-"""What comes out of PDCA: the mixture of kept policies, and the certificate beside it."""
+"""What comes out of PDCA: weights over its members, and the certificate beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -13,68 +14,102 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.deep.algorithms.base import Member
-from slater.deep.algorithms.pdca.config import PDCAConfig
-from slater.deep.batches import Data
+from slater.deep.algorithms.pdca.fallback import Fallback, NoFallback
+from slater.deep.batches import Batch, Data
 from slater.deep.nets.policy import PolicyNetwork
-from slater.deep.ope.fitted_q import FQE
-from slater.deep.ope.model import DynamicsModel, careful_values
+from slater.deep.ope.base import Check, Estimate, Estimator, Tick
 from slater.deep.task import Task
 from slater.mixing import select
 
-__all__ = ["aim", "cautious", "certificate", "chosen_mixture"]
-
-#: a careful estimate of a policy: J of every utility by several networks, shape (M, 1+I)
-Careful = Callable[[PolicyNetwork, Array], Any]
+__all__ = ["LinearProgram", "Output", "Uniform", "certificate"]
 
 
-def aim(config: PDCAConfig, task: Task) -> Array:
-    """The limits to aim at, shape (I,): tau less the margin."""
-    return jnp.asarray(task.tau * (1.0 - config.margin))
+@dataclass(frozen=True)
+class Output(abc.ABC):
+    """How the members become a mixture; and policies of its own to mix, trained before the game.
+
+    margin: share of every limit that is held back
+    multiplier_bound: B, for the certificate
+    fallback: a policy of its own
+    """
+
+    margin: float
+    multiplier_bound: float
+    fallback: Fallback = field(default_factory=NoFallback)
+
+    def init(self, task: Task, key: Array) -> Any:
+        """The state of its own policies."""
+        return self.fallback.init(task, key)
+
+    def update(self, task: Task, state: Any, batch: Batch, step: Array) -> tuple[Any, dict[str, Array]]:
+        """One iteration of its own policies, `step` from 0; and scalars to log."""
+        return self.fallback.update(task, state, batch, step)
+
+    @abc.abstractmethod
+    def weights(
+        self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
+        members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
+    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
+        """Weights over the members, shape (members,), and the members with what was learned about them."""
+
+    def report(
+        self, task: Task, state: Any, multiplier_mean: Array, members: Sequence[Member],
+        weights: NDArray[np.float64],
+    ) -> dict[str, Any]:  # fmt: skip
+        """The `certificate`, and what the fallback says."""
+        found = certificate(task, self.multiplier_bound, multiplier_mean, members, weights)
+        return found | self.fallback.report(state, members, weights)
 
 
-def cautious(copies: Array) -> Array:
-    """One estimate per utility, shape (1+I,), from several, shape (M, 1+I): mean reward, largest cost."""
-    return jnp.append(jnp.mean(copies[:, 0]), jnp.max(copies[:, 1:], axis=0))
+@dataclass(frozen=True)
+class Uniform(Output):
+    """The paper's: every member alike."""
+
+    def weights(
+        self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
+        members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
+    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
+        """1 / members."""
+        del task, estimator, estimator_state, data, policies, key, tick, check
+        return np.full(len(members), 1.0 / len(members)), list(members)
 
 
-def chosen_mixture(
-    config: PDCAConfig, task: Task, model: DynamicsModel | None, data: Data,
-    members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array,
-    tick: Callable[[str, int, int], None],
-) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
-    """Weights over the members by the linear program, on careful estimates: of a model, else of FQE."""
-    if model is not None:
-        careful, most = careful_values(task, model, data), len(members)
-    else:
-        careful, most = _careful_fqe(config, task, data, tick), config.select_limit
+@dataclass(frozen=True)
+class LinearProgram(Output):
+    """The best mixture within the limits less the margin, by careful estimates (`slater.mixing`).
 
-    def refine(index: int) -> NDArray[np.float64]:
-        copies = careful(policies[index], jax.random.fold_in(key, members[index].step))
-        tick(f"policy of step {members[index].step}", 1, 1)
-        return np.asarray(cautious(jnp.asarray(copies)), dtype=np.float64)
+    By an estimator that cannot be trusted, all weight is on the fallback, if there is one.
+    """
 
-    # a member without an estimate (the fallback, of which a model's run has one) is refined like all others
-    unknown = np.zeros(1 + task.costs)
-    quick = np.array([m.estimates or unknown for m in members], dtype=np.float64)
-    weights, used, refined = select(quick, np.asarray(aim(config, task), np.float64), refine, most)
-    better = [replace(m, estimates=tuple(used[k]), careful=k in refined) for k, m in enumerate(members)]
-    return weights, better
+    def weights(
+        self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
+        members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
+    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
+        """By the linear program; members that it weighed have careful estimates."""
+        careful = estimator.careful(task, estimator_state, data, tick)
 
+        def refine(index: int) -> NDArray[np.float64]:
+            copies = careful(policies[index], jax.random.fold_in(key, members[index].step))
+            tick(f"policy of step {members[index].step}", 1, 1)
+            return np.asarray(Estimate(jnp.asarray(copies)).pessimistic, dtype=np.float64)
 
-def _careful_fqe(
-    config: PDCAConfig, task: Task, data: Data, tick: Callable[[str, int, int], None]
-) -> Careful:
-    """FQE from scratch."""
-    fqe = FQE(
-        task, data, steps=config.select_steps, batch_size=config.batch_size, hidden=config.hidden,
-        learning_rate=config.eta_fast, polyak_rate=config.ope_polyak, deflation=config.deflation,
-        copies=config.select_copies, layer_norm=config.layer_norm,
-    )  # fmt: skip
-    return lambda policy, key: fqe(policy, key, lambda done: tick("FQE of a policy", done, fqe.steps))
+        # a member without an estimate (the fallback) is refined like all others
+        unknown = np.zeros(1 + task.costs)
+        quick = np.array([m.estimates or unknown for m in members], dtype=np.float64)
+        limits = np.asarray(task.tightened_limits(self.margin), np.float64)
+        most = len(members) if estimator.careful_limit is None else estimator.careful_limit
+        weights, used, refined = select(quick, limits, refine, most)
+        better = [
+            Member(m.step, tuple(used[k]), careful=k in refined, kind=m.kind) for k, m in enumerate(members)
+        ]
+        clone = np.array([member.kind == "fallback" for member in members])
+        if clone.any() and not check.trusted:
+            weights = clone.astype(np.float64)
+        return weights, better
 
 
 def certificate(
-    config: PDCAConfig, task: Task, lam_mean: Array, members: Sequence[Member],
+    task: Task, multiplier_bound: float, multiplier_mean: Array, members: Sequence[Member],
     weights: NDArray[np.float64],
 ) -> dict[str, Any]:  # fmt: skip
     """Multipliers, slack, and an offline estimate of the duality gap, all in the data's units.
@@ -84,7 +119,7 @@ def certificate(
     with the members' estimates for J, and the best of the kept policies for the maximum over all: an
     estimate from below, honest only as far as those policies and their estimates are.
     """
-    names, lam = task.cost_names, np.asarray(lam_mean, dtype=np.float64)
+    names, lam = task.cost_names, np.asarray(multiplier_mean, dtype=np.float64)
     rate = task.scale[1:] / task.scale[0]
     answer: dict[str, Any] = {"lambda_mean": dict(zip(names, (lam * rate).tolist(), strict=True))}
     if all(member.estimates is not None for member in members):
@@ -92,7 +127,7 @@ def certificate(
         tau = task.tau.astype(np.float64)
         mixed = weights @ J
         upper = float(np.max(J[:, 0] - J[:, 1:] @ lam) + lam @ tau)
-        lower = float(mixed[0] - config.B * max(np.max(mixed[1:] - tau), 0.0))
+        lower = float(mixed[0] - multiplier_bound * max(np.max(mixed[1:] - tau), 0.0))
         slack = (tau - mixed[1:]) / task.scale[1:]
         answer["slack"] = dict(zip(names, slack.tolist(), strict=True))
         answer["duality_gap_estimate"] = (upper - lower) / float(task.scale[0])

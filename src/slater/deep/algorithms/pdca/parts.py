@@ -1,0 +1,84 @@
+"""What PDCA's default is put together from: a table per family of parts, from a name to how it is made.
+
+A new critic, player, estimator or output is a class in its family and a line here; nothing else knows names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from slater.deep.algorithms.pdca.fallback import NoFallback, SafeClone
+from slater.deep.algorithms.pdca.output import LinearProgram, Output, Uniform
+from slater.deep.game.critics import Critics, HingeCritics, SquaredCritics
+from slater.deep.game.dual import (
+    EXP3,
+    DualPlayer,
+    ExponentiatedGradient,
+    Greedy,
+    GreedyBox,
+    ProjectedGradient,
+    ProportionalIntegral,
+)
+from slater.deep.game.primal import NaturalGradient, PolicyGradient, Primal
+from slater.deep.ope.base import Estimator
+from slater.deep.ope.fitted_q import FittedQEstimator
+from slater.deep.ope.model import ModelEstimator
+from slater.deep.ope.residual import ResidualEstimator
+
+if TYPE_CHECKING:
+    from slater.deep.algorithms.pdca.config import PDCAConfig
+
+__all__ = ["CRITICS", "DUALS", "ESTIMATORS", "OUTPUTS", "PRIMALS"]
+
+CRITICS: Mapping[str, Callable[[PDCAConfig], Critics]] = {
+    "squared": lambda c: SquaredCritics(
+        c.hidden, c.eta_fast, c.C, c.critic_loss, c.layer_norm, polyak=c.polyak
+    ),
+    "hinge": lambda c: HingeCritics(c.hidden, c.eta_fast, c.C, c.critic_loss, c.layer_norm),
+}
+
+PRIMALS: Mapping[str, Callable[[PDCAConfig], Primal]] = {
+    "gradient": lambda c: PolicyGradient(c.hidden, c.eta_slow, c.eta_fast, c.log_std_max, c.clone_weight),
+    "natural": lambda c: NaturalGradient(
+        c.hidden, c.eta_slow, c.eta_fast, c.log_std_max, c.clone_weight, temperature=c.temperature
+    ),
+}
+
+DUALS: Mapping[str, Callable[[PDCAConfig], DualPlayer]] = {
+    "greedy": lambda c: Greedy(c.multiplier_bound),
+    "greedy_box": lambda c: GreedyBox(c.multiplier_bound),
+    "projected_gradient": lambda c: ProjectedGradient(c.multiplier_bound, c.dual_rate, c.dual_start),
+    "exponentiated_gradient": lambda c: ExponentiatedGradient(c.multiplier_bound, c.dual_rate, c.dual_start),
+    "pi": lambda c: ProportionalIntegral(c.multiplier_bound, c.dual_rate, c.dual_gain, c.dual_start),
+    "exp3": lambda c: EXP3(c.multiplier_bound, c.dual_rate, c.dual_levels, c.dual_start),
+}
+
+
+def _fitted_q(c: PDCAConfig) -> FittedQEstimator:
+    return FittedQEstimator(
+        hidden=c.hidden, learning_rate=c.eta_fast, steps=c.ope_steps, polyak_rate=c.ope_polyak,
+        deflation=c.deflation, layer_norm=c.layer_norm, batch_size=c.batch_size,
+        careful_steps=c.select_steps, careful_copies=c.select_copies, careful_limit=c.select_limit,
+    )  # fmt: skip
+
+
+ESTIMATORS: Mapping[str, Callable[[PDCAConfig], Estimator[Any]]] = {
+    "model": lambda c: ModelEstimator(c.hidden, c.eta_fast, c.model_copies, c.model_steps),
+    "fqe": _fitted_q,
+    "residual": lambda c: ResidualEstimator(c.hidden, c.eta_fast, c.C, _fitted_q(c), c.layer_norm),
+}
+
+
+def _linear_program(c: PDCAConfig, estimator: Estimator[Any]) -> LinearProgram:
+    # a clone to fall back on only where the program can judge it at once
+    if c.fallback and estimator.judges_at_once:
+        clone = SafeClone(c.hidden, c.eta_fast, c.log_std_max, c.margin, c.fallback_temperature)
+        return LinearProgram(c.margin, c.multiplier_bound, clone)
+    return LinearProgram(c.margin, c.multiplier_bound, NoFallback())
+
+
+OUTPUTS: Mapping[str, Callable[[PDCAConfig, Estimator[Any]], Output]] = {
+    "lp": _linear_program,
+    "uniform": lambda c, estimator: Uniform(c.margin, c.multiplier_bound),
+}
