@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from slater.deep.algorithms.pdca import PDCAConfig
 from slater.deep.algorithms.pdca.parts import DUALS
 from slater.deep.game.bellman import advantage, bellman_error, bellman_halves, residual, sized_loss
-from slater.deep.game.dual import EXP3, Greedy, GreedyBox, project_simplex
+from slater.deep.game.dual import EXP3, Greedy, GreedyBox, Outcome, project_simplex
 from slater.deep.nets.mlp import MLP
 from slater.mixing import lp_weights, select
 
@@ -182,3 +182,23 @@ def test_layer_norm_takes_the_scale_out_of_hidden_layers():
         )
         x = jax.random.normal(jax.random.key(1), (20, 3))
         assert np.allclose(one(x), two(x), rtol=1e-3, atol=1e-3) == layer_norm
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    arrays(np.float32, 3, elements=st.floats(0, 100, width=32)),
+    arrays(np.float32, 3, elements=st.floats(0.125, 100, width=32)),
+)
+def test_the_greedy_players_answer_minimises_what_lambda_pays(costs, limits):
+    """lambda.(tau - h) over B Delta^I is least at a corner: h = (3, 100), tau = (1, 1) asks for (0, B)."""
+    outcome = Outcome(jnp.zeros(()), jnp.asarray(costs), jnp.asarray(limits), 1e-3)
+    state = Greedy(5.0).respond(Greedy(5.0).init(3), outcome, jax.random.key(0))
+    corners = np.concatenate([np.zeros((1, 3)), 5.0 * np.eye(3)])
+    least = (corners @ (limits - costs)).min()
+    np.testing.assert_allclose(np.asarray(state.lam) @ (limits - costs), least, rtol=1e-5, atol=1e-5)
+
+
+def test_the_greedy_player_hears_absolute_excesses():
+    outcome = Outcome(jnp.zeros(()), jnp.array([3.0, 100.0]), jnp.array([1.0, 1.0]), 1e-3)
+    state = Greedy(5.0).respond(Greedy(5.0).init(2), outcome, jax.random.key(0))
+    np.testing.assert_array_equal(state.lam, [0.0, 5.0])

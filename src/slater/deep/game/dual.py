@@ -133,6 +133,11 @@ class Greedy(ExcessPlayer):
         worst = jax.nn.one_hot(jnp.argmax(excess), excess.shape[0])
         return DualState(jnp.where(jnp.max(excess) > 0, self.multiplier_bound * worst, 0.0), state.memory)
 
+    def respond(self, state: DualState, outcome: Outcome, key: Array) -> DualState:
+        """One move by h - tau itself: relative to tau, and cut, the largest is another coordinate."""
+        del key
+        return self.update(state, outcome.excess)
+
 
 @dataclass(frozen=True)
 class GreedyBox(ExcessPlayer):
