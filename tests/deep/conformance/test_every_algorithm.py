@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -22,6 +23,7 @@ from slater import policy as policies
 from slater.deep.batches import prepare
 from slater.deep.engine import checkpoint
 from slater.deep.engine.folder import algorithm_of
+from slater.deep.engine.training import initial_state
 from slater.errors import InputError
 from slater.limits import resolve_limits
 from slater.policy import Mixture
@@ -236,6 +238,38 @@ def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
             noise = 6 * np.maximum(inside.std(axis=0), 1e-5) / np.sqrt(draws)
             assert np.all(np.abs(inside.mean(axis=0) - outside.mean(axis=0)) <= noise)
             np.testing.assert_allclose(inside.std(axis=0), outside.std(axis=0), rtol=0.1, atol=1e-5)
+
+
+@by_name
+def test_after_the_shortest_run_that_is_accepted_the_policy_has_been_trained(name, tmp_path):
+    """Whatever the phases of its defaults are: a short run shrinks them, or is refused in a sentence."""
+    discrete, costs = kinds(name)[0]
+    data = pointmass(discrete=discrete, costs=costs)
+    small = {"batch_size": 16, "hidden": (16, 16), "gamma": 0.9}
+    small |= {"vae_hidden": (16,)} if hasattr(deep.find(name).Config, "vae_hidden") else {}
+    for steps in range(1, 20):
+        try:
+            result = deep.train(name, data, ["5"] * costs, tmp_path / "run", steps=steps, **small)
+            break
+        except InputError as error:
+            assert re.search(rf"{name} needs at least \d+ steps", str(error))  # noqa: PT017
+    assert result.steps == steps
+    run = deep.read_run(tmp_path / "run")
+    algorithm = algorithm_of(run, data)
+    task, transitions = prepare(
+        data, resolve_limits(run.limits, data.cost_names), algorithm.config.gamma,
+        normalise_observations=algorithm.config.normalise_observations,
+        reward_scale=algorithm.config.reward_scale,
+    )  # fmt: skip
+    algorithm.data(data, task, transitions)
+    initial = initial_state(algorithm, task, jax.random.key(run.seed))
+    state, _ = checkpoint.restore(tmp_path / "run" / "checkpoint.safetensors", initial)
+    before, after = (
+        {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(policy)}
+        for policy in (algorithm.policy(initial), algorithm.policy(state))
+    )
+    still = [leaf for leaf in before if before[leaf].ndim > 1 and np.array_equal(before[leaf], after[leaf])]
+    assert not still
 
 
 @by_name

@@ -7,7 +7,7 @@ train NAME` then finds it without any change here.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -22,7 +22,7 @@ from slater.deep.ope.base import Check, Tick
 from slater.deep.task import Task
 from slater.errors import InputError
 
-__all__ = ["Algorithm", "Config", "ConfigT", "Member", "State"]
+__all__ = ["Algorithm", "Config", "ConfigT", "Member", "State", "fit_phases", "fit_preparation"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,27 @@ class Member:
     estimates: tuple[float, ...] | None = None
     careful: bool = False
     kind: str = "iterate"
+
+
+def fit_phases(
+    name: str, steps: int, phases: Mapping[str, int], needed: Callable[[Mapping[str, Any]], int]
+) -> dict[str, Any]:
+    """Lengths of `phases` that fit into `steps`: themselves, or all shrunk in proportion, at least 1 each.
+
+    needed: the iterations that phases of given lengths need in all, so that the algorithm has learned what
+    it is for. Refused, for the algorithm `name`, if phases of 1 need more than `steps`.
+    """
+    if needed(phases) <= steps:
+        return dict(phases)
+    if (least := needed(dict.fromkeys(phases, 1))) > steps:
+        raise InputError(f"{name} needs at least {least} steps for its phases, not {steps}.")
+    share = steps / (needed(phases) + 5)  # 5 for rounding up
+    return {phase: max(int(length * share), 1) for phase, length in phases.items()}
+
+
+def fit_preparation(wanted: int, steps: int) -> int:
+    """Iterations of a phase before any policy is trained: `wanted`, but at most two thirds of `steps`."""
+    return min(wanted, 2 * steps // 3)
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)

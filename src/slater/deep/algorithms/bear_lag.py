@@ -25,7 +25,8 @@ import numpy as np
 import optax
 from jax import Array
 
-from slater.deep.algorithms.base import Algorithm, Config
+from slater.data import Dataset, StoredDataset
+from slater.deep.algorithms.base import Algorithm, Config, fit_preparation
 from slater.deep.algorithms.lagrangian import (
     LagrangianConfig,
     Twins,
@@ -112,9 +113,15 @@ class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
         self.twins, self.pid = Twins(config), make_pid(config)
         self.adam_vae, self.adam_pi = optax.adam(config.vae_rate), optax.adam(config.actor_rate)
 
+    def settled(self, dataset: Dataset | StoredDataset) -> BEARLagConfig:
+        """A short run leaves the policy a third of its iterations at least."""
+        del dataset
+        config = self.config
+        return replace(config, warm_steps=fit_preparation(config.warm_steps, config.steps))
+
     def phase(self, step: int) -> tuple[str, int]:
         """First warm, then train."""
-        warm = min(self.config.warm_steps, self.config.steps)
+        warm = self.config.warm_steps
         return ("warm", warm) if step < warm else ("train", self.config.steps)
 
     def keeps(self, done: int) -> bool:

@@ -20,6 +20,7 @@ of the returns of those episodes that keep the limits. One model serves all limi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -30,7 +31,7 @@ import optax
 from jax import Array
 
 from slater.data import Dataset, StoredDataset
-from slater.deep.algorithms.base import Algorithm, Config
+from slater.deep.algorithms.base import Algorithm, Config, fit_preparation
 from slater.deep.algorithms.cdt_config import CDTConfig, released_targets
 from slater.deep.algorithms.frontier import relabel, sampling_weights
 from slater.deep.algorithms.registry import register
@@ -158,13 +159,20 @@ class CDT(Algorithm[CDTConfig, CDTState]):
     def __init__(self, config: CDTConfig) -> None:
         super().__init__(config)
         self.targets: Targets | None = None
-        rate = optax.linear_schedule(0.0, config.learning_rate, config.warmup)
+        rate: float | optax.Schedule = config.learning_rate
+        if config.warmup > 0:  # a schedule of length 0 would stay at 0
+            rate = optax.linear_schedule(0.0, config.learning_rate, config.warmup)
         self.adam = optax.chain(
             optax.clip_by_global_norm(config.clip), optax.adamw(rate, weight_decay=config.weight_decay)
         )
         self.adam_beta = optax.adam(config.entropy_rate)
 
     # -- the data -----------------------------------------------------------------------------------------
+
+    def settled(self, dataset: Dataset | StoredDataset) -> CDTConfig:
+        """A short run has a shorter warm-up."""
+        del dataset
+        return replace(self.config, warmup=fit_preparation(self.config.warmup, self.config.steps))
 
     def check(self, dataset: Dataset | StoredDataset) -> None:
         """Episodes must end: what is still to come is what the model is told."""

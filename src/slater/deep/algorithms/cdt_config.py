@@ -44,7 +44,7 @@ class CDTConfig(Config):
     learning_rate: float = 3e-4
     """of AdamW, after a linear warm-up (released: 1e-4)"""
     warmup: int = 500
-    """iterations of warm-up"""
+    """iterations of warm-up, at most two thirds of all"""
     weight_decay: float = 1e-4
     """of AdamW"""
     clip: float = 0.25

@@ -33,8 +33,8 @@ import optax
 from jax import Array
 from jax.lax import stop_gradient
 
-from slater.data import Dataset
-from slater.deep.algorithms.base import Config
+from slater.data import Dataset, StoredDataset
+from slater.deep.algorithms.base import Config, fit_preparation
 from slater.deep.algorithms.last_iterate import LastIterate
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, Data
@@ -68,7 +68,8 @@ class CPQConfig(Config):
     vae_hidden: tuple[int, ...] = (400, 400)
     """width of each hidden layer of the CVAE; its latent dimension is twice that of actions"""
     vae_steps: int = 5_000
-    """iterations of the CVAE before all else, then it is fixed; 0 trains it alongside (released: 0)"""
+    """iterations of the CVAE before all else (two thirds of all at most), then it is fixed; 0 trains it with
+    the rest (released: 0)"""
     ood_actions: int = 10
     """actions of the policy per state that may be called unlike the data"""
     ood_share: float = 0.25
@@ -128,9 +129,15 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
         super().__init__(config)
         self.adam, self.adam_pi = optax.adam(config.eta), optax.adam(config.eta_pi)
 
+    def settled(self, dataset: Dataset | StoredDataset) -> CPQConfig:
+        """A short run leaves the policy a third of its iterations at least."""
+        del dataset
+        config = self.config
+        return replace(config, vae_steps=fit_preparation(config.vae_steps, config.steps))
+
     def phase(self, step: int) -> tuple[str, int]:
         """The CVAE first, then everything else."""
-        before = min(self.config.vae_steps, self.config.steps)
+        before = self.config.vae_steps
         return ("vae", before) if step < before else ("train", self.config.steps)
 
     def data(self, dataset: Dataset, task: Task, data: Data) -> Data:

@@ -59,7 +59,8 @@ class LagrangianConfig(Config):
     deflation: float = 0.01
     """rate at which the level of the critics is solved for, per iteration; 0: not (released: 0)"""
     warm_steps: int = 3_000
-    """first iterations: autoencoder, and critics on the data's returns; no actor yet (released: 0)"""
+    """first iterations: autoencoder, and critics on the data's returns; no actor yet, at
+    most two thirds of all (released: 0)"""
     samples: int = 10
     """actions drawn per state"""
     multiplier_bound: float = 5.0

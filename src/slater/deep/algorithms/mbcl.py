@@ -17,7 +17,7 @@ The greedy policy is a softmax of Q / (sharpness H), nearly a jump, so that it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -28,7 +28,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from slater.deep.algorithms.base import Algorithm, Config, Member
+from slater.data import Dataset, StoredDataset
+from slater.deep.algorithms.base import Algorithm, Config, Member, fit_phases
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, Data
 from slater.deep.game.dual import DualState, ExponentiatedGradient, relative_excess
@@ -116,6 +117,17 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
         self.dual = ExponentiatedGradient(config.multiplier_bound, config.dual_rate, config.dual_start)
 
     # -- the schedule -------------------------------------------------------------------------------------
+
+    def settled(self, dataset: Dataset | StoredDataset) -> MBCLConfig:
+        """Phases short enough for four rounds within `steps`."""
+        del dataset
+        config = self.config
+        phases = {name: getattr(config, name) for name in ("first_steps", "fqi_steps", "fqe_steps")}
+
+        def needed(phases: Mapping[str, Any]) -> int:
+            return phases["first_steps"] + 4 * (phases["fqi_steps"] + phases["fqe_steps"])
+
+        return replace(config, **fit_phases(self.name, config.steps, phases, needed))
 
     def _place(self, done: int) -> tuple[int, int]:
         """Rounds finished after `done` iterations, and iterations into the next one."""

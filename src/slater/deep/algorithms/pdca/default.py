@@ -32,7 +32,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
-from slater.deep.algorithms.base import Algorithm, Config, Member
+from slater.deep.algorithms.base import Algorithm, Config, Member, fit_phases, fit_preparation
 from slater.deep.algorithms.pdca import parts
 from slater.deep.algorithms.pdca.config import PDCAConfig
 from slater.deep.algorithms.pdca.paper import PaperPDCA
@@ -46,9 +46,11 @@ from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Check, Tick
 from slater.deep.ope.model import suits_a_model
 from slater.deep.task import Task
-from slater.errors import InputError
 
 __all__ = ["PDCA", "PDCAState"]
+
+#: settings that are lengths of phases
+PHASES = ("warm_steps", "model_steps", "joint_steps", "ope_steps")
 
 
 class PDCAState(eqx.Module):
@@ -111,21 +113,15 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     @classmethod
     def _shortened(cls, config: PDCAConfig) -> PDCAConfig:
         """The settings, with phases small enough for four rounds within `steps`; themselves if they fit."""
-        schedule = cls(config).schedule
-        needed = schedule.start + 4 * schedule.round_length
-        if not schedule.in_rounds or needed <= config.steps:
-            return config
-        if config.steps < 10:
-            raise InputError(f"pdca needs at least 10 steps for its parts, not {config.steps}.")
-        share = config.steps / (needed + 5)  # 5 for rounding up
+        if not cls(config).schedule.in_rounds:
+            return replace(config, warm_steps=fit_preparation(config.warm_steps, config.steps))
 
-        def short(steps: int) -> int:
-            return max(int(steps * share), 1)
+        def needed(phases: Mapping[str, Any]) -> int:
+            schedule = cls(replace(config, **phases)).schedule
+            return schedule.start + 4 * schedule.round_length
 
-        return replace(
-            config, warm_steps=short(config.warm_steps), model_steps=short(config.model_steps),
-            joint_steps=short(config.joint_steps), ope_steps=short(config.ope_steps),
-        )  # fmt: skip
+        phases = {name: getattr(config, name) for name in PHASES}
+        return replace(config, **fit_phases(cls.name, config.steps, phases, needed))
 
     def phase(self, step: int) -> tuple[str, int]:
         """As the schedule says."""
