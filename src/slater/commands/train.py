@@ -407,7 +407,7 @@ def _print_settings(name: str) -> int:
         print(f"\npreset {preset}: " + ", ".join(f"{key}={value}" for key, value in changes.items()))
     for preset, variant in algorithm.variants.items():
         print(f"\npreset {preset}, with settings of its own:")
-        changes, own = variant.presets[preset], _field_texts(variant.Config)
+        changes, own = variant.presets[preset], field_texts(variant.Config)
         for field in dataclasses.fields(variant.Config):
             print(f"{field.name} = {changes.get(field.name, field.default)!r}\n    {own.get(field.name, '')}")
     return 0
