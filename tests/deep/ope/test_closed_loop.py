@@ -89,3 +89,25 @@ def test_the_reference_is_the_best_mixture_of_cohorts_within_the_limits():
     share = (LIMIT - mean[0, 1]) / (mean[1, 1] - mean[0, 1])
     np.testing.assert_allclose(found.weights, [1 - share, share], rtol=1e-6)
     assert not reference(cohorts, sums, np.array([1.0])).feasible
+
+
+def test_a_clone_that_differs_is_told_from_a_wrong_estimator_by_replays():
+    """One of three cohorts' clones does something else: the estimator says so, and replays clear it."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(600) % 3
+    sums = np.stack([300.0 + 100 * labels, 5.0 + 20 * labels, np.full(600, 200.0)], axis=1)
+    sums += rng.normal(size=sums.shape)
+    cohorts = Cohorts(("a", "b", "c"), labels, rng.random(600) < 0.2, named=True)
+    off = said(cohorts, sums)
+    off.mean[0, 1] += 8.0
+    clear, wrong = np.zeros((3, 2)), np.zeros((3, 2))
+    wrong[0, 1] = 6.0
+    assert not judge(task_of(), cohorts, sums, "no replays", off).passes
+    assert not judge(task_of(), cohorts, sums, "wrong model", off, wrong).passes
+    check = judge(task_of(), cohorts, sums, "right model", off, clear)
+    assert check.passes
+    assert check.clone_differs.tolist() == [True, False, False]
+    assert check.margin[0] < 0.1
+    # most cohorts must pass in closed loop, whatever replays say
+    off.mean[1:, 1] += 30.0
+    assert not judge(task_of(), cohorts, sums, "drifts", off, clear).passes

@@ -4,7 +4,7 @@
 
 Whose rows are whose is said by numbers of rows, drawn beforehand: a row of weight w stands w times as often
 in the list, so that a cohort's clone and an advantage-weighted policy are the same thing here. A policy is
-kept as it was when the likelihood of its held-out rows was best, and all stop when none gains any more.
+kept as it was when the likelihood of its held-out rows was best.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ __all__ = ["CloneSettings", "clone_many", "drawn_rows", "log_likelihoods", "one_
 
 #: rows that judge a policy while it is trained
 HELD_ROWS = 4096
-#: nats per row by which the held-out likelihood must rise to count as a gain
-GAIN = 0.01
 #: range of the log standard deviation of a clone's actions before the tanh
 CLONE_LOG_STD = (-5.0, -0.5)
 
@@ -38,15 +36,13 @@ class CloneSettings:
     """How clones are trained; equal settings on equal rows give the same bits."""
 
     steps: int = 8_000
-    """iterations at most"""
+    """iterations"""
     chunk: int = 1_000
     """iterations between looks at the held-out likelihood"""
-    patience: int = 2
-    """looks without a gain after which training ends"""
     batch_size: int = 128
     """rows per policy and iteration"""
     learning_rate: float = 1e-3
-    """of Adam"""
+    """of Adam, falling to 0 along a cosine"""
     hidden: tuple[int, ...] = (128, 128)
     """layers of a policy"""
     seed: int = 0
@@ -83,8 +79,8 @@ def clone_many(
         jax.random.split(key_start, count)
     )
 
-    data, carry = (obs, actions, rows, held), (policies, optax.adam(settings.learning_rate).init(policies))
-    best, kept, idle = np.full(count, -1e30), policies, 0
+    data, carry = (obs, actions, rows, held), (policies, _adam(settings).init(policies))
+    best, kept = np.full(count, -np.inf), policies
     for first in range(0, settings.steps, settings.chunk):
         last = min(first + settings.chunk, settings.steps)
         carry, found = _advance(
@@ -93,10 +89,7 @@ def clone_many(
         values = np.asarray(found, dtype=np.float64)
         gains = values > best
         kept = _better(jnp.asarray(gains), carry[0], kept)
-        idle = 0 if np.any(values > best + GAIN) else idle + 1
         best = np.maximum(best, values)
-        if idle >= settings.patience:
-            break
     return kept, best
 
 
@@ -106,6 +99,10 @@ def _better(gains: Array, new: PolicyNetwork, old: PolicyNetwork) -> PolicyNetwo
         lambda n, o: jnp.where(gains.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old
     )
     return found
+
+
+def _adam(settings: CloneSettings) -> optax.GradientTransformation:
+    return optax.adam(optax.cosine_decay_schedule(settings.learning_rate, max(settings.steps, 1)))
 
 
 def actions_of(task: Task) -> int | None:
@@ -125,7 +122,7 @@ def _advance(
 ) -> tuple[Any, Array]:  # fmt: skip
     """Iterations `first` to `last`, and the mean held-out likelihoods, (P,) after them."""
     obs, actions, rows, held = data
-    adam = optax.adam(settings.learning_rate)
+    adam = _adam(settings)
 
     def mean(policy: PolicyNetwork, own: Array) -> Array:
         return jnp.mean(_likelihood(policy, discrete, obs[own], actions[own]))

@@ -9,9 +9,13 @@ of every cost and of the length are compared, and an error is measured by what i
     the return  against the largest mean return of a cohort
     the length  against the cohort's mean length
 
-An estimator passes if every error is within `TOLERANCE` of that, give or take two standard errors of the
-log's means and of its own. Of several that pass, the one with the least error is taken; if none passes,
-nothing that was estimated may be called judged.
+An error passes if it is within `TOLERANCE` of that, give or take two standard errors of the log's means
+and of the estimator's own. A clone may itself do other things than its cohort did, and a right estimator
+then says so. That is told apart by replays: the cohort's logged actions, in windows of `WINDOW` steps from
+logged states, in which no clone takes part. A cohort whose errors are large in closed loop and small in
+replays has a clone that differs, and does not count; an estimator passes if all other cohorts do, and they
+are at least half. Of several that pass, the one with the least error is taken; if none passes, nothing that
+was estimated may be called judged.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ __all__ = ["TOLERANCE", "ClosedLoop", "Judged", "best_estimator", "judge"]
 F64 = NDArray[np.float64]
 #: largest error of a mean, as a share of what it is measured by
 TOLERANCE = 0.25
+#: steps of a replay; its error, as a share of the same, up to which a model is right where a clone is not
+WINDOW = 20
+REPLAY_TOLERANCE = 0.1
 #: standard errors that are given on top
 ALLOWED_ERRORS = 2.0
 #: bounds of the margin that the data may ask for, as a share of the limit
@@ -48,6 +55,17 @@ class Judged:
     spread: F64
     error: F64
 
+    def first(self, count: int) -> Judged:
+        """What is said of the first `count` policies."""
+        return Judged(self.mean[:count], self.spread[:count], self.error[:count])
+
+    def joined(self, other: Judged) -> Judged:
+        """What is said of these policies and of others, one after the other."""
+        return Judged(
+            np.concatenate([self.mean, other.mean]), np.concatenate([self.spread, other.spread]),
+            np.concatenate([self.error, other.error]),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, eq=False)
 class ClosedLoop:
@@ -55,6 +73,7 @@ class ClosedLoop:
 
     relative: (K, 2+I) error of each mean as a share of what it is measured by
     allowed: (K, 2+I) the share up to which an error passes
+    replayed: (K, 1+I) relative error of the utilities' sums in replays; NaN where none were made
     sampling: (I,) standard error of the log's mean of each cost, as a share of what it is measured by
     """
 
@@ -64,17 +83,32 @@ class ClosedLoop:
     estimated: F64
     logged: F64
     sampling: F64
+    replayed: F64
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """Cohorts whose errors are all within what is allowed, (K,)."""
+        return np.all(~(np.abs(self.relative) > self.allowed), axis=1)
+
+    @property
+    def clone_differs(self) -> NDArray[np.bool_]:
+        """Cohorts that fail in closed loop and not in replays, (K,): their clones do other things."""
+        return ~self.right & np.all(np.abs(self.replayed) <= REPLAY_TOLERANCE, axis=1)
 
     @property
     def passes(self) -> bool:
-        """Whether every error is within what is allowed."""
-        said = np.isfinite(self.relative)
-        return bool(np.all(np.abs(self.relative[said]) <= self.allowed[said]))
+        """Whether every cohort is right but those whose clones differ, and at least half of all are."""
+        return bool(np.all(self.right | self.clone_differs) and np.mean(self.right) >= 0.5)
+
+    @property
+    def _counted(self) -> NDArray[np.bool_]:
+        return ~self.clone_differs
 
     @property
     def score(self) -> float:
-        """Root mean square of the relative errors."""
-        return float(np.sqrt(np.nanmean(self.relative**2)))
+        """Root mean square of the relative errors over the cohorts that count; infinite if none does."""
+        counted = self.relative[self._counted]
+        return float(np.sqrt(np.nanmean(counted**2))) if len(counted) else float("inf")
 
     @property
     def margin(self) -> F64:
@@ -82,7 +116,9 @@ class ClosedLoop:
 
         For what this estimator says too little of the cohorts' costs, and for the log's own luck.
         """
-        too_little = np.maximum(-self.relative[:, 1:-1], 0.0)
+        too_little = np.maximum(-self.relative[self._counted, 1:-1], 0.0)
+        if len(too_little) == 0:
+            return np.full(self.relative.shape[1] - 2, MARGIN[1])
         return np.clip(np.sqrt(np.mean(too_little**2, axis=0) + self.sampling**2), *MARGIN)
 
     def describe(self, task: Task, cohorts: Cohorts) -> dict[str, Any]:
@@ -95,7 +131,8 @@ class ClosedLoop:
                     "cohort": cohort,
                     "logged": dict(zip(names, in_data_units(task, self.logged[k]), strict=True)),
                     "estimated": dict(zip(names, in_data_units(task, self.estimated[k]), strict=True)),
-                    "passes": bool(np.all(~(np.abs(self.relative[k]) > self.allowed[k]))),
+                    "passes": bool(self.right[k]),
+                    "clone_differs": bool(self.clone_differs[k]),
                 }
             )
         margin = dict(zip(task.cost_names, self.margin.tolist(), strict=True))
@@ -113,8 +150,13 @@ def in_data_units(task: Task, values: F64) -> list[float | None]:
     return [None if not np.isfinite(x) else float(x) for x in (*sums, values[-1])]
 
 
-def judge(task: Task, cohorts: Cohorts, sums: F64, name: str, said: Judged) -> ClosedLoop:
-    """The errors of what an estimator `said` of the cohorts' clones; `sums` are `cohorts.outcomes`."""
+def judge(
+    task: Task, cohorts: Cohorts, sums: F64, name: str, said: Judged, replayed: F64 | None = None
+) -> ClosedLoop:
+    """The errors of what an estimator `said` of the cohorts' clones; `sums` are `cohorts.outcomes`.
+
+    replayed: (K, 1+I) errors of the utilities in replays of held-out episodes, in J-units; None: not made.
+    """
     logged, sampling = cohorts.means(sums, held=True)
     size = np.abs(logged)
     size[:, 0] = max(float(np.abs(logged[:, 0]).max()), 1e-9)
@@ -123,7 +165,8 @@ def judge(task: Task, cohorts: Cohorts, sums: F64, name: str, said: Judged) -> C
     allowed = TOLERANCE + ALLOWED_ERRORS * np.sqrt(sampling**2 + said.error**2) / size
     costs = sums[cohorts.labels >= 0, 1:-1]
     luck = costs.std(axis=0) / np.sqrt(len(costs)) / np.maximum(costs.mean(axis=0), task.tau)
-    return ClosedLoop(name, (said.mean - logged) / size, allowed, said.mean, logged, luck)
+    replays = np.full(size[:, :-1].shape, np.nan) if replayed is None else replayed / size[:, :-1]
+    return ClosedLoop(name, (said.mean - logged) / size, allowed, said.mean, logged, luck, replays)
 
 
 def best_estimator(checks: Sequence[ClosedLoop]) -> ClosedLoop | None:

@@ -113,15 +113,15 @@ def outcomes(dataset: Dataset, task: Task) -> F64:
 def find_cohorts(
     dataset: Dataset, task: Task, settings: CloneSettings, most: int = 8, seed: int = 0
 ) -> Cohorts:
-    """The cohorts of a log, at most `most`.
+    """The cohorts of a log, at most `most` where it names no sources.
 
-    Sources are cohorts as they are, or, where there are more than `most`, grouped by their mean outcomes.
+    Sources are cohorts as they are, or, where there are more than twice `most`, grouped by mean outcomes.
     """
     source = dataset.source
     sums = outcomes(dataset, task)
     complete = dataset.episodes.complete
     if source is not None and len(set(source[complete])) > 1:
-        return _of_sources(np.asarray(source), sums, complete, most, seed)
+        return _of_sources(np.asarray(source), sums, complete, 2 * most, seed)
     whole = np.flatnonzero(complete)
     labels = np.full(len(sums), -1)
     labels[whole] = _groups(sums[whole], min(most, max(len(whole) // (2 * LEAST_EPISODES), 1)), seed)

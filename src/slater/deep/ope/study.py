@@ -12,7 +12,6 @@ by the data's fingerprint, the task's units and the settings, and a sweep over l
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
@@ -33,18 +32,27 @@ from slater.deep.batches import transitions
 from slater.deep.engine import checkpoint
 from slater.deep.nets.policy import PolicyNetwork, make_policy
 from slater.deep.ope.cloning import CLONE_LOG_STD, HELD_ROWS, CloneSettings, clone_many, drawn_rows, one_of
-from slater.deep.ope.closed_loop import Judged
+from slater.deep.ope.closed_loop import WINDOW, Judged
 from slater.deep.ope.cohorts import Cohorts, cohort_rows, episode_of_rows, find_cohorts, outcomes
-from slater.deep.ope.ensemble import Ensemble, EnsembleSettings, careful, fit_ensemble, random_ensemble
+from slater.deep.ope.ensemble import (
+    Ensemble,
+    EnsembleSettings,
+    careful,
+    fit_ensemble,
+    random_ensemble,
+    rollout_length,
+)
 from slater.deep.ope.in_sample import InSampleSettings, advantages, row_weights
 from slater.deep.ope.model import counts_episodes
-from slater.deep.task import Task
+from slater.deep.task import Task, normalised, raw_utilities, scaled_actions
 
 __all__ = ["Study", "StudySettings", "study"]
 
 F64 = NDArray[np.float64]
+#: held-out episodes of a cohort that are replayed at most
+MOST_REPLAYED = 20
 #: part of a cache's name; to be raised when the same settings would give another study
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,52 @@ class Study:
             error.append(np.sqrt(np.mean(np.asarray(values.error, np.float64) ** 2, axis=0) / len(copies)))
         return Judged(np.array(mean), np.array(spread), np.array(error))
 
+    def replays(self, dataset: Dataset) -> F64:
+        """Mean error of the ensemble's sums over held-out episodes in replays, per cohort, (K, 1+I), J-units.
+
+        Logged actions in windows of `WINDOW` steps from logged states; no clone takes part.
+        """
+        task, table = self.task, dataset.episodes
+        errors = []
+        for cohort in range(len(self.cohorts)):
+            held = self.cohorts.episodes(cohort, held=True)[:MOST_REPLAYED]
+            starts = [np.arange(table.starts[e], table.stops[e], WINDOW) for e in held]
+            stops = np.repeat(table.stops[held], [len(part) for part in starts])
+            first = np.concatenate(starts)
+            places = first[:, None] + np.arange(WINDOW)
+            inside = places < stops[:, None]
+            rows = np.where(inside, places, first[:, None])
+            actions = scaled_actions(dataset.actions, task)[rows]
+            if task.discrete:
+                actions = np.eye(task.action_dim, dtype=np.float32)[actions]
+            said = _replayed(
+                self.ensemble, jnp.asarray(normalised(dataset.observations[first], task)),
+                jnp.asarray(actions), jnp.asarray(inside, jnp.float32), jax.random.key(0),
+            )  # fmt: skip
+            true = (raw_utilities(dataset) * task.scale)[rows] * inside[..., None]
+            total = np.asarray(said, np.float64).sum(axis=0) - true.sum(axis=(0, 1))
+            errors.append(total / len(held) / (rollout_length(task) * (1.0 - task.gamma)))
+        return np.array(errors)
+
+
+@eqx.filter_jit
+def _replayed(ensemble: Ensemble, first: Array, actions: Array, inside: Array, key: Array) -> Array:
+    """Sums of utilities over windows, (n, 1+I), mean over networks; actions (n, W, a), inside (n, W)."""
+
+    def one(network: Any, key: Array) -> Array:
+        def step(carry: tuple[Array, Array, Array], now: tuple[Array, Array, Array]) -> Any:
+            (s, alive, total), (a, logged, t) = carry, now
+            s, utilities, end = ensemble.step(network, s, a, jax.random.fold_in(key, t))
+            return (s, alive * (1.0 - end), total + (alive * logged)[:, None] * utilities), None
+
+        start = (first, jnp.ones(len(first)), jnp.zeros((len(first), len(ensemble.utility_low))))
+        moves = (jnp.moveaxis(actions, 1, 0), inside.T, jnp.arange(actions.shape[1]))
+        (_, _, total), _ = jax.lax.scan(step, start, moves)
+        return total
+
+    keys = jax.random.split(key, ensemble.copies)
+    return jnp.mean(jax.vmap(one)((ensemble.dynamics, ensemble.outcomes), keys), axis=0)
+
 
 def study(
     dataset: Dataset, task: Task, settings: StudySettings | None = None, cache: Path | None = None
@@ -113,8 +167,9 @@ def study(
         return _studied(dataset, task, settings)
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"study-{_key(dataset, task, settings)}.safetensors"
-    with open(path.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    from filelock import FileLock
+
+    with FileLock(path.with_suffix(".lock")):
         if path.exists():
             return _read(path, dataset, task, settings)
         found = _studied(dataset, task, settings)
