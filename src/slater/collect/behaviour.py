@@ -173,14 +173,15 @@ def chosen_policies(
 
 
 def behaviour_of_training(
-    folder: Path, limits: Sequence[float], low: np.ndarray, high: np.ndarray
+    folder: Path, limits: Sequence[float], low: np.ndarray, high: np.ndarray, *, so_far: bool = False
 ) -> Behaviour:
     """The behaviour of a finished training; returns and costs are those of the training episodes.
 
-    A kept policy is judged by the episodes of the two segments around it.
+    A kept policy is judged by the episodes of the two segments around it. so_far: take what an unfinished
+    training has; the file's curve says how far it came.
     """
     recipe, curve, kept = read_training(folder)
-    if not kept or not curve or curve[-1]["steps"] < recipe["steps"]:
+    if not kept or not curve or (curve[-1]["steps"] < recipe["steps"] and not so_far):
         raise InputError(f"the training in {folder} is not finished; train it to its end first.")
     candidates = []
     for steps in kept:

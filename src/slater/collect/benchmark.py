@@ -28,22 +28,21 @@ class Benchmark:
     limits: tuple[float, ...] = (10.0, 20.0, 40.0)
 
 
-#: the datasets. About 600 episodes in Bullet's tasks and 200 in those of 1000 steps: all twelve are to be
-#: made in less than half an hour of two cores. Limits are DSRL's; of the Real-World tasks the paper's, its
-#: half and its double.
+#: the datasets; all twelve are to be made in less than half an hour of two cores. Limits are DSRL's; of the
+#: Real-World tasks the paper's, its half and its double.
 BENCHMARKS: dict[str, Benchmark] = {
     "ballrun": Benchmark(100),
     "ballcircle": Benchmark(70),
     "carrun": Benchmark(70),
-    "carcircle": Benchmark(50),
-    "cartpole": Benchmark(25, (25.0, 50.0, 100.0)),
-    "dronerun": Benchmark(60),
-    "dronecircle": Benchmark(40),
-    "antrun": Benchmark(60),
-    "walker": Benchmark(25, (25.0, 50.0, 100.0)),
-    "antcircle": Benchmark(30),
-    "quadruped": Benchmark(25, (5.0, 10.0, 20.0)),
-    "humanoid": Benchmark(25, (5.0, 10.0, 20.0)),
+    "carcircle": Benchmark(30),
+    "cartpole": Benchmark(15, (25.0, 50.0, 100.0)),
+    "dronerun": Benchmark(40),
+    "dronecircle": Benchmark(25),
+    "antrun": Benchmark(40),
+    "walker": Benchmark(15, (25.0, 50.0, 100.0)),
+    "antcircle": Benchmark(15),
+    "quadruped": Benchmark(15, (5.0, 10.0, 20.0)),
+    "humanoid": Benchmark(15, (5.0, 10.0, 20.0)),
 }
 
 

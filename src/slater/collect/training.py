@@ -337,11 +337,15 @@ def train(recipe: Recipe, folder: Path, watch: Callable[[Segment], None] | None 
         stream.env.close()
 
 
-def finished_behaviour(recipe: Recipe, folder: Path, limits: Sequence[float]) -> Behaviour:
-    """The behaviour of a finished training in `folder`; `limits`: costs per episode that its policies
-    straddle.
+def finished_behaviour(
+    recipe: Recipe, folder: Path, limits: Sequence[float], *, so_far: bool = False
+) -> Behaviour:
+    """The behaviour of a finished training in `folder` (so_far: of an unfinished one too).
+
+    limits: costs per episode; the file has policies on both sides of each, where the training found any.
     """
     env = make(recipe.env_id)
     space: Any = env.action_space
     env.close()
-    return behaviour_of_training(folder, limits, space.low.astype(np.float32), space.high.astype(np.float32))
+    bounds = space.low.astype(np.float32), space.high.astype(np.float32)
+    return behaviour_of_training(folder, limits, *bounds, so_far=so_far)

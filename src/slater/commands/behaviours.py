@@ -44,6 +44,8 @@ class Train:
     """folder for work in progress: replay memory, checkpoints, kept policies"""
     workers: int = 1
     """tasks trained side by side, in processes of one thread each"""
+    so_far: bool = False
+    """train no further: write the file from what is trained so far"""
 
 
 @dataclass(frozen=True)
@@ -100,15 +102,16 @@ def run(args: list[str]) -> int:
     return _table(parse(Table, rest, "behaviours table"))
 
 
-def _train_one(name: str, work: Path, out: Path, watch: Callable[[Any], None] | None) -> str:
+def _train_one(name: str, work: Path, out: Path, so_far: bool, watch: Callable[[Any], None] | None) -> str:
     from slater.collect.behaviour import save_behaviour
     from slater.collect.benchmark import BENCHMARKS
     from slater.collect.recipes import recipe
     from slater.collect.training import finished_behaviour, train
 
     settings = recipe(name)
-    train(settings, work / name, watch)
-    behaviour = finished_behaviour(settings, work / name, BENCHMARKS[name].limits)
+    if not so_far:
+        train(settings, work / name, watch)
+    behaviour = finished_behaviour(settings, work / name, BENCHMARKS[name].limits, so_far=so_far)
     save_behaviour(behaviour, out / f"{name}.safetensors")
     lines = [f"{name}: {out / name}.safetensors"]
     lines += [
@@ -130,7 +133,8 @@ def _train(command: Train) -> int:
         spawn = multiprocessing.get_context("spawn")
         with one_thread(), ProcessPoolExecutor(command.workers, mp_context=spawn) as pool:
             running = [
-                pool.submit(_train_one, name, command.work, command.out, None) for name in command.names
+                pool.submit(_train_one, name, command.work, command.out, command.so_far, None)
+                for name in command.names
             ]
             for future in as_completed(running):
                 print(future.result(), flush=True)
@@ -142,7 +146,7 @@ def _train(command: Train) -> int:
                 figures = f"return {segment.mean_return:.1f}, cost {segment.mean_cost:.1f}"
                 report(segment.steps, f"{figures}, penalty {segment.penalty:.2f}")
 
-            text = _train_one(name, command.work, command.out, watch)
+            text = _train_one(name, command.work, command.out, command.so_far, watch)
         print(text, flush=True)
     return 0
 
