@@ -116,9 +116,9 @@ def settle_threads(options: argparse.Namespace) -> None:
     if options.one_thread:
         import torch
 
-        from slater.jobs.sweep import one_thread
+        from slater.threads import use_one_thread
 
-        os.environ |= one_thread(os.environ)
+        use_one_thread()
         torch.set_num_threads(1)
 
 

@@ -12,7 +12,6 @@ Prints peak resident memory and speed of each step and writes benchmarks/results
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
 import subprocess
@@ -146,18 +145,18 @@ def run_step(step: str, folder: Path, batches: int, batch: int, memory: float) -
 
 def child(step: str, options: Options, folder: Path) -> dict[str, Any]:
     """Run a step in a process that may use only the allowed address space."""
-    from slater.jobs.sweep import one_thread
+    from slater.threads import children_use_one_thread
 
     limit = int((options.train_allowed_gigabytes if step == "train" else options.allowed_gigabytes) * GIB)
     command = [sys.executable, "-m", "benchmarks.data_memory", "child", step, str(folder)]
     command += [str(options.batches), str(options.batch), str(options.memory)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **one_thread(os.environ), "MALLOC_ARENA_MAX": "2"},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-    )
+    with children_use_one_thread({"MALLOC_ARENA_MAX": "2"}):
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        )
     if done.returncode:
         raise SystemExit(f"the step {step} failed: {done.stderr.strip().splitlines()[-1:]}")
     return dict(json.loads(done.stdout))

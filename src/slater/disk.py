@@ -101,7 +101,12 @@ def append_json_line(path: str | os.PathLike[str], row: Mapping[str, Any]) -> No
         file.seek(0)
         content = file.read()
         if content and not content.endswith(b"\n"):
-            file.truncate(content.rfind(b"\n") + 1)
+            last = content.rfind(b"\n") + 1
+            try:
+                json.loads(content[last:])
+                file.write(b"\n")  # whole but for its end
+            except ValueError:
+                file.truncate(last)
         file.write(json.dumps(row).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -125,12 +130,15 @@ class Holder:
 
 
 @contextmanager
-def locked(path: str | os.PathLike[str], *, beside: bool = False) -> Iterator[Holder | None]:
+def locked(
+    path: str | os.PathLike[str], *, beside: bool = False, wait: float = 0.0
+) -> Iterator[Holder | None]:
     """Hold the folder `path` against other processes; an `InputError` names the one that holds it.
 
     The folder is made if there is none. beside: the lock is a file beside `path` and not in it, for a file,
-    or for a folder that a rename puts in place. The system lets go of the lock of a process that ends,
-    however it ends; gives the one that died while it held it (by `kill -9`, say), if there was one.
+    or for a folder that a rename puts in place. wait: seconds to wait for the one that holds it. The system
+    lets go of the lock of a process that ends, however it ends; gives the one that died while it held it (by
+    `kill -9`, say), if there was one.
     """
     from filelock import FileLock, Timeout
 
@@ -140,7 +148,7 @@ def locked(path: str | os.PathLike[str], *, beside: bool = False) -> Iterator[Ho
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(file)
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=wait)
     except Timeout:
         who = _holder(note)
         known = who is not None and (who.host != socket.gethostname() or _lives(who.pid))

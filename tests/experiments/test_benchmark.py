@@ -173,7 +173,7 @@ def test_figure2_draws_curves_with_its_limits(tmp_path, capsys):
         (["table2", "--data", "{empty}"], "{empty} has no data for BallRun"),
         (["table2", "--data", "{wrong}", "--tasks", "BallRun"], "says that it is from bullet/BallCircle"),
         (["table2", "--budget", "quick", "--set", "nonsense=1"], "fits none of the algorithms"),
-        (["table2", "--budget", "quick", "--set", "hidden"], "is not [ALGORITHM:]NAME=VALUE"),
+        (["table2", "--budget", "quick", "--set", "hidden"], "is not NAME=VALUE"),
         (["table2", "--budget", "quick", "--steps", "0"], "steps"),
         (["table2", "--budget", "quick", "--seeds", "0"], "seeds is 0"),
         (["table2", "--budget", "huge"], "budget"),

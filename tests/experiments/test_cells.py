@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slater.errors import InputError
-from slater.experiments.cells import Cell, Row, finished_rows, prepare, run_cells
+from slater.jobs.cells import Cell, Row, finished_rows, prepare, run_cells
 
 
 def square(cell: Cell) -> Row:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slater.errors import InputError
-from slater.experiments.cells import run_cells
+from slater.jobs.cells import run_cells
 from slater.jobs.engines import Cell, Engine, Row
 
 

@@ -17,10 +17,9 @@ import dataclasses
 import io
 import json
 import math
-import multiprocessing
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,8 @@ from slater.data import Dataset, Metadata, save
 from slater.disk import write_atomic
 from slater.envs import make, record
 from slater.envs.episode import Episode
-from slater.envs.workers import one_thread
 from slater.errors import InputError
+from slater.jobs.engines import run_jobs
 from slater.policy import CategoricalPolicy, GaussianPolicy
 from slater.policy import save as save_policy
 
@@ -217,25 +216,30 @@ def _stages(plan: Plan, parts: Path, workers: int, watch: Watch | None) -> Itera
     """Every penalty's result, in the order of the plan."""
     indices = range(len(plan.penalties))
     if workers > 1 and len(plan.penalties) > 1:
-        spawn = multiprocessing.get_context("spawn")
-        with one_thread(), ProcessPoolExecutor(workers, mp_context=spawn) as pool:
-            tails = [_Tail(parts / f"{index:02d}" / "curve.jsonl") for index in indices]
-            running = {pool.submit(_run_stage, plan, parts, index, None) for index in indices}
-            try:
-                while running:
-                    done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        future.result()
-                    if watch is None:
-                        continue
-                    for index, tail in enumerate(tails):
-                        for line in tail.new_lines():
-                            watch(index, line["steps"], line["return"], line["cost"])
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        tails = [_Tail(parts / f"{index:02d}" / "curve.jsonl") for index in indices]
+        with closing(run_jobs(_StageWork(plan, parts), list(indices), workers=workers)) as ended:
+            for answer in ended:
+                if answer is not None and "failed" in answer[1]:
+                    raise InputError(f"penalty {answer[0]} failed: {answer[1]['failed']}")
+                if watch is None:
+                    continue
+                for index, tail in enumerate(tails):
+                    for line in tail.new_lines():
+                        watch(index, line["steps"], line["return"], line["cost"])
     for index in indices:
         yield _run_stage(plan, parts, index, watch)
+
+
+@dataclass(frozen=True)
+class _StageWork:
+    """One penalty as a job of a worker process; its result stays in the folder."""
+
+    plan: Plan
+    parts: Path
+
+    def __call__(self, index: int) -> dict[str, Any]:
+        _run_stage(self.plan, self.parts, index, None)
+        return {}
 
 
 class _Tail:

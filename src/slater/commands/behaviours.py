@@ -128,10 +128,10 @@ def _train(command: Train) -> int:
     for name in command.names:
         recipe(name)  # an unknown name is refused before hours of work
     if command.workers > 1 and len(command.names) > 1:
-        from slater.envs.workers import one_thread
+        from slater.threads import children_use_one_thread
 
         spawn = multiprocessing.get_context("spawn")
-        with one_thread(), ProcessPoolExecutor(command.workers, mp_context=spawn) as pool:
+        with children_use_one_thread(), ProcessPoolExecutor(command.workers, mp_context=spawn) as pool:
             running = [
                 pool.submit(_train_one, name, command.work, command.out, command.so_far, None)
                 for name in command.names

@@ -170,8 +170,8 @@ def _check_family(experiment: str, tasks: Sequence[str]) -> None:
 
 
 def _tables(options: TablesArgs) -> int:
-    from slater.experiments.cells import prepare
     from slater.experiments.suite import read_folders
+    from slater.jobs.cells import prepare
 
     folder = read_folders(options.folders)
     if folder.experiment not in ("table2", "figure2"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,9 +66,9 @@ def run(args: list[str]) -> int:
         from slater.commands.demo_tabular import tabular_demo
 
         return tabular_demo(options.seed, options.n, options.out)
-    from slater.jobs.sweep import one_thread
+    from slater.threads import use_one_thread
 
-    os.environ |= one_thread(os.environ)
+    use_one_thread()
     from slater.data import load
     from slater.data.samples import ballcircle
 

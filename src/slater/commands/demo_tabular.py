@@ -10,7 +10,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from slater import tabular as tab
-from slater.experiments.cells import prepare
+from slater.jobs.cells import prepare
 from slater.report.game import draw_game
 
 __all__ = ["tabular_demo"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,9 +16,13 @@ from rich.table import Table
 
 from slater.commands.parse import Positional, Repeated, field_texts, parse_given
 from slater.commands.runs import run_row, run_table
+from slater.disk import locked
 from slater.errors import InputError
+from slater.jobs.sweep import TrainJob
 from slater.limits import Limit, resolve_limits
-from slater.runs import Run, is_run, read_result, read_run
+from slater.pairs import parse_pairs
+from slater.runs import Run, read_result, read_run
+from slater.threads import use_one_thread
 
 __all__ = ["run"]
 
@@ -94,8 +99,6 @@ class Options:
     """runs at the same time in a sweep of processes (default: one per core)"""
     all_threads: bool = False
     """use every core for this one run: faster alone; its bits may then differ from those in a sweep"""
-    worker: bool = False
-    """show nothing: the run is part of a sweep"""
 
 
 def run(args: list[str]) -> int:
@@ -150,16 +153,6 @@ def _guarded(work: Callable[[], Sequence[Path]], require_limits: bool = False) -
     return LIMITS_NOT_KEPT if broken else 0
 
 
-def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise InputError(f"{option} {text!r} is not NAME=VALUE.")
-        pairs[name.strip().replace("-", "_")] = value.strip()
-    return pairs
-
-
 def _sample() -> str:
     from slater.data.samples import ballcircle
 
@@ -168,16 +161,9 @@ def _sample() -> str:
     return str(path)
 
 
-def _one_thread() -> None:
-    """The same thread in a lone run as in a sweep, hence the same bits; XLA reads this at its first use."""
-    from slater.jobs.sweep import one_thread
-
-    os.environ |= one_thread(os.environ)
-
-
 def _train(options: Options) -> list[Path]:
     if not options.all_threads:
-        _one_thread()
+        use_one_thread()
     from slater.deep import find, train
     from slater.deep.engine.sources import open_for_training
     from slater.front import remove_if_unused
@@ -202,7 +188,7 @@ def _train(options: Options) -> list[Path]:
 def _point(options: Options, point: Mapping[str, str]) -> tuple[list[str], dict[str, Any], int]:
     """Limits, settings and seed of one run, `point` of a sweep overruling what is given for all."""
     limits = list(options.limit)
-    settings: dict[str, Any] = _pairs(options.set, "--set")
+    settings: dict[str, Any] = parse_pairs(options.set)
     if options.steps is not None:
         settings["steps"] = options.steps
     for name, value in point.items():
@@ -225,7 +211,7 @@ def _run_options(options: Options) -> dict[str, Any]:
 
 def _resume(options: Options, given: frozenset[str]) -> list[Path]:
     if not options.all_threads:
-        _one_thread()
+        use_one_thread()
     from slater.deep import resume
     from slater.deep.engine.sources import open_for_training
 
@@ -246,7 +232,6 @@ _FREE = frozenset(
         "tensorboard",
         "wandb",
         "all_threads",
-        "worker",
         "processes",
         "require_limits",
     }
@@ -265,7 +250,7 @@ def _refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
             costs = [Limit.parse(text).cost or "" for text in run.limits]
             before, now = " ".join(run.limits), " ".join(map(str, resolve_limits(options.limit, costs)))
         elif name == "set":
-            for setting, value in _pairs(options.set, "--set").items():
+            for setting, value in parse_pairs(options.set).items():
                 if str(run.settings.get(setting)) != value:
                     old = run.settings.get(setting, "its default")
                     raise InputError(
@@ -284,10 +269,16 @@ def _refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
 
 def _watcher(options: Options, folder: Path) -> Any:
     """Who hears of the run: the terminal, and the loggers that were asked for."""
-    from slater.deep.engine.loggers import Several, TensorBoard, WeightsAndBiases
+    from slater.deep.engine.loggers import Several
     from slater.deep.engine.progress import shown
 
-    watchers: list[Any] = [] if options.worker else [shown()]
+    return Several([shown(), _loggers(options, folder)])
+
+
+def _loggers(options: Options, folder: Path) -> Any:
+    from slater.deep.engine.loggers import Several, TensorBoard, WeightsAndBiases
+
+    watchers: list[Any] = []
     if options.tensorboard:
         watchers.append(TensorBoard(folder))
     if options.wandb is not None:
@@ -296,13 +287,12 @@ def _watcher(options: Options, folder: Path) -> Any:
 
 
 def _sweep(options: Options) -> int:
-    from slater.jobs.sweep import grid
+    from slater.jobs.sweep import grid, refuse_other_plans
 
     assert options.out is not None
-    points: dict[Path, dict[str, str]] = {}
-    for point in grid(options.sweep, range(options.seed, options.seed + (options.seeds or 1))):
-        name = "-".join(f"{name}={value.replace('/', ':')}" for name, value in point.items())
-        points[options.out / name] = point
+    named = options.seeds is None and any(text.partition("=")[0].strip() == "seed" for text in options.sweep)
+    seeds = None if named else range(options.seed, options.seed + (options.seeds or 1))
+    jobs = [_job(options, point) for point in grid(options.sweep, seeds)]
     engine = options.engine
     if engine == "auto":
         import jax
@@ -311,60 +301,83 @@ def _sweep(options: Options) -> int:
     failures: dict[Path, str] = {}
 
     def work() -> Sequence[Path]:
-        failures.update((_as_one_program if engine == "vmap" else _in_processes)(options, points))
-        return list(points)
+        assert options.out is not None
+        with locked(options.out):
+            refuse_other_plans(jobs)
+            failures.update((_as_one_program if engine == "vmap" else _in_processes)(options, jobs))
+        return [job.folder for job in jobs]
 
     code = _guarded(work, options.require_limits)
     if code not in (0, LIMITS_NOT_KEPT):
         return code
-    print(run_table([run_row(folder) for folder in points]))
+    print(run_table([run_row(job.folder) for job in jobs]))
     for folder, words in failures.items():
         print(f"slater: {folder.name} failed: {words}", file=sys.stderr)
-    for folder in points:
-        for text in _warnings(folder):
-            print(f"slater: {folder.name}: warning: {text}", file=sys.stderr)
+    for job in jobs:
+        for text in _warnings(job.folder):
+            print(f"slater: {job.folder.name}: warning: {text}", file=sys.stderr)
     return 1 if failures else code
 
 
-def _in_processes(options: Options, points: Mapping[Path, Mapping[str, str]]) -> dict[Path, str]:
+def _job(options: Options, point: Mapping[str, str]) -> TrainJob:
+    """The run of one point of a sweep, in a folder named after it."""
+    assert options.data is not None
+    assert options.out is not None
+    limits, settings, seed = _point(options, point)
+    name = "-".join(f"{name}={value.replace('/', ':')}" for name, value in point.items())
+    return TrainJob(
+        folder=options.out / name, algorithm=options.algorithm, data=options.data, limits=tuple(limits),
+        settings=settings, preset=options.preset, seed=seed, options=_run_options(options),
+        tensorboard=options.tensorboard, wandb=options.wandb,
+    )  # fmt: skip
+
+
+def _in_processes(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, str]:
     """Every run of a sweep as a process of its own; what went wrong, by folder."""
-    from slater.jobs.sweep import Job, run_jobs
+    from slater.deep.engine.training import Interrupted
+    from slater.jobs.engines import run_jobs
+    from slater.jobs.sweep import last_row
 
-    jobs = [Job(folder, tuple(_worker_arguments(options, points[folder], folder))) for folder in points]
-    processes = options.processes or os.cpu_count() or 1
+    workers = options.processes or os.cpu_count() or 1
+    waiting = [job for job in jobs if read_result(job.folder) is None]
     console = Console(stderr=True)
-    console.print(f"{len(jobs)} runs, {min(processes, len(jobs))} at a time, in {options.out}")
-    with Live(console=console, refresh_per_second=2) as live:
-        return run_jobs(jobs, processes, lambda rows: live.update(_sweep_table(rows)))
+    console.print(f"{len(jobs)} runs, {min(workers, len(jobs))} at a time, in {options.out}")
+    failures: dict[Path, str] = {}
+    try:
+        with (
+            Live(console=console, refresh_per_second=2) as live,
+            closing(run_jobs(TrainJob.run, waiting, workers=workers)) as ended,
+        ):
+            for answer in ended:
+                live.update(_sweep_table({job.folder: last_row(job.folder) for job in jobs}))
+                if answer is not None and "failed" in answer[1]:
+                    failures[answer[0].folder] = answer[1]["failed"]
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; every run has saved what it has, and the same command goes on.") from None
+    return failures
 
 
-def _as_one_program(options: Options, points: Mapping[Path, Mapping[str, str]]) -> dict[Path, str]:
+def _as_one_program(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, str]:
     """The runs of a sweep as one program, or as few as their settings allow; what went wrong, by folder."""
     if not options.all_threads:
-        _one_thread()
+        use_one_thread()
     from slater.deep.engine.loggers import Several
     from slater.deep.engine.progress import LastRows
     from slater.deep.engine.sources import open_for_training
     from slater.deep.engine.stacked import Planned, train_together
-    from slater.deep.engine.training import make_run
     from slater.jobs.sweep import last_row
 
     assert options.data is not None
     data = open_for_training(options.data, options.memory)
     console = Console(stderr=True)
-    console.print(f"{len(points)} runs as one program where they differ in seed and limit, in {options.out}")
+    console.print(f"{len(jobs)} runs as one program where they differ in seed and limit, in {options.out}")
     with Live(console=console, refresh_per_second=2) as live:
-        rows: dict[Path, Mapping[str, Any]] = {folder: last_row(folder) for folder in points}
+        rows: dict[Path, Mapping[str, Any]] = {job.folder: last_row(job.folder) for job in jobs}
         plans = []
-        for folder, point in points.items():
-            limits, settings, seed = _point(options, point)
-            run = make_run(
-                options.algorithm, data, limits, seed=seed, preset=options.preset,
-                options=_run_options(options), settings=settings,
-            )  # fmt: skip
-            shown = LastRows(rows, folder, lambda: live.update(_sweep_table(rows)))
-            watcher = Several([shown, _watcher(replace(options, worker=True), folder)])
-            plans.append(Planned(run, folder, watcher))
+        for job in jobs:
+            shown = LastRows(rows, job.folder, lambda: live.update(_sweep_table(rows)))
+            watcher = Several([shown, _loggers(options, job.folder)])
+            plans.append(Planned(job.plan(data), job.folder, watcher))
         return train_together(plans, data)
 
 
@@ -372,26 +385,6 @@ def _warnings(folder: Path) -> list[str]:
     """What a finished run warns of."""
     result = read_result(folder)
     return [] if result is None else list(result.warnings)
-
-
-def _worker_arguments(options: Options, point: Mapping[str, str], folder: Path) -> list[str]:
-    loggers = ["--tensorboard"] if options.tensorboard else []
-    loggers += ["--wandb", options.wandb] if options.wandb is not None else []
-    if is_run(folder):
-        return ["--resume", str(folder), *loggers]
-    assert options.data is not None
-    limits, settings, seed = _point(options, point)
-    arguments = [options.algorithm, options.data, "--out", str(folder), "--seed", str(seed)]
-    for text in limits:
-        arguments += ["--limit", text]
-    for name, value in settings.items():
-        arguments += ["--set", f"{name}={value}"]
-    for option in ("preset", "env", "eval_every"):
-        if (value := getattr(options, option)) is not None:
-            arguments += [f"--{option.replace('_', '-')}", str(value)]
-    for option in ("eval_episodes", "log_every", "checkpoint_every", "memory"):
-        arguments += [f"--{option.replace('_', '-')}", str(getattr(options, option))]
-    return arguments + loggers + ["--no-estimate"] * options.no_estimate
 
 
 def _print_settings(name: str) -> int:

@@ -13,6 +13,7 @@ from rich.console import Console
 from slater.commands.parse import Positional, Repeated, parse
 from slater.commands.runs import run_table
 from slater.errors import InputError
+from slater.pairs import parse_pairs
 
 __all__ = ["run"]
 
@@ -82,7 +83,7 @@ def run(args: list[str]) -> int:
     from slater.data import load
     from slater.data.download import locate
     from slater.deep import make_algorithm
-    from slater.experiments.cells import run_cells
+    from slater.jobs.cells import run_cells
     from slater.limits import resolve_limits
     from slater.tuning.cells import CandidateWork
     from slater.tuning.search import Judge, best, candidates, parse_search, refuse_unjudged, split_episodes
@@ -128,12 +129,7 @@ def run(args: list[str]) -> int:
 
 
 def _fixed(options: Options) -> dict[str, str]:
-    fixed: dict[str, str] = {}
-    for text in options.set:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise InputError(f"--set {text!r} is not NAME=VALUE.")
-        fixed[name.strip().replace("-", "_")] = value.strip()
+    fixed = parse_pairs(options.set)
     if options.steps is not None:
         fixed["steps"] = str(options.steps)
     return fixed

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
-import os
 import pickle
 import signal
-import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -19,36 +16,14 @@ from slater.envs.episode import Episode, RunSettings, run_episode
 from slater.envs.making import make
 from slater.errors import InputError
 from slater.policy import Policy
+from slater.threads import children_use_one_thread
 
-__all__ = ["Job", "Workers", "one_thread"]
+__all__ = ["Job", "Workers"]
 
 Job = tuple[Policy, str, dict[str, Any], RunSettings]
 
-#: Read by numerical libraries when they are loaded: two workers on two cores want one thread each.
-_ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "VECLIB_MAXIMUM_THREADS": "1",
-    "NPROC": "1",  # read by JAX's CPU runtime
-}
-_environment_lock = threading.Lock()
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """The settings above in the environment that a new process inherits."""
-    with _environment_lock:
-        before = {name: os.environ.get(name) for name in _ONE_THREAD}
-        os.environ.update(_ONE_THREAD)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+#: two workers on two cores want one thread each; JAX's CPU runtime reads this one
+_ONE_CORE = {"NPROC": "1"}
 
 
 def _answers(channel: Connection) -> Iterator[tuple[str, Any]]:
@@ -118,7 +93,7 @@ class Workers:
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
-        with one_thread():
+        with children_use_one_thread(_ONE_CORE):
             while len(self._processes) < self.count:
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs,), daemon=True)

@@ -17,8 +17,7 @@ import os
 import platform
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -28,10 +27,10 @@ import numpy as np
 
 from slater import __version__
 from slater.data import Dataset
-from slater.disk import locked
 from slater.errors import InputError
 from slater.experiments.sources import Source
 from slater.jobs.engines import Cell, Row
+from slater.pairs import parse_pair
 from slater.policy import Mixture, Policy
 from slater.runs import is_run, open_run
 from slater.runs.metrics import last_step
@@ -40,7 +39,6 @@ __all__ = [
     "NOT_YET",
     "AlgorithmSpec",
     "CellWork",
-    "claimed",
     "make_cells",
     "measure",
     "parse_algorithms",
@@ -101,20 +99,17 @@ def parse_algorithms(
         serves_all = kind.serves_all_limits
         specs.append(AlgorithmSpec(name, preset or None, settings, serves_all))
     if not specs:
-        raise InputError(left_out[0] if left_out else "no algorithm is named; add --algorithms pdca.")
+        raise InputError(left_out[0] if left_out else "no algorithm is named; name one, for example pdca.")
     for index, text in enumerate(sets):
         if index not in used:
             chosen = ", ".join(spec.text for spec in specs)
-            raise InputError(f"--set {text} fits none of the algorithms {chosen}.")
+            raise InputError(f"the setting {text} fits none of the algorithms {chosen}.")
     return specs, left_out
 
 
 def _setting(text: str) -> tuple[str, str, str]:
-    left, separator, value = text.partition("=")
-    if not separator or not value:
-        raise InputError(f"--set {text!r} is not [ALGORITHM:]NAME=VALUE.")
-    to, _, name = left.strip().rpartition(":")
-    return to, name.replace("-", "_"), value.strip()
+    to, colon, _ = text.partition("=")[0].rpartition(":")
+    return to.strip(), *parse_pair(text[len(to) + len(colon) :])
 
 
 def make_cells(
@@ -163,16 +158,12 @@ class CellWork:
 
     def __call__(self, cell: Cell) -> Row:
         """Train or resume, measure; a row with `results`, one per limit, or with `failed`, a sentence."""
-        from slater.jobs.sweep import one_thread
-
-        # before JAX computes anything: the same single thread everywhere, hence the same bits
-        os.environ |= one_thread(os.environ)
         from slater.deep import DivergedError
 
         begun = time.time()
         try:
-            with claimed(self.run_folder(cell)) as folder:
-                found = self._train_and_measure(cell, folder)
+            folder = self.run_folder(cell)
+            found = self._train_and_measure(cell, folder)
         except (InputError, DivergedError) as error:
             return {"failed": str(error)}
         return {
@@ -343,17 +334,6 @@ def _per_episode(text: str, horizon: int) -> float:
     if limit.unit == "discounted":
         raise InputError(f"the limit {text} must be per episode or per step here, as 20 or 0.05/step.")
     return Units(gamma=0.0, horizon=horizon).episode(limit)
-
-
-@contextmanager
-def claimed(folder: Path) -> Iterator[Path]:
-    """Hold the cell's folder against a second process, perhaps one that outlived its parent.
-
-    The lock is beside the folder: `train` holds the folder itself while it works in it.
-    """
-    with locked(folder, beside=True):
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
 
 
 def _versions(env: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from slater.certify.bounds import Interval, share_lower, share_upper
 from slater.certify.exact import cost_interval
 from slater.certify.verdict import decide, error_of_each
 from slater.errors import InputError
-from slater.experiments.cells import Cell, Row, run_cells, write_settings
+from slater.jobs.cells import Cell, Row, run_cells, write_settings
 from slater.report.coverage import draw_coverage
 from slater.report.curves import write_csv
 

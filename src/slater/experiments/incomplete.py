@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from slater import tabular as tab
-from slater.experiments.cells import Cell, Row, run_cells, write_settings
+from slater.jobs.cells import Cell, Row, run_cells, write_settings
 from slater.report.curves import Curve, draw_against_size, summarise, write_csv
 from slater.tabular._check import Float
 

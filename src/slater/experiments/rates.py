@@ -16,7 +16,7 @@ import numpy as np
 
 from slater import tabular as tab
 from slater.errors import InputError
-from slater.experiments.cells import Cell, Row, run_cells, write_settings
+from slater.jobs.cells import Cell, Row, run_cells, write_settings
 from slater.report.curves import draw_rates, fit_slope, summarise, write_csv
 
 __all__ = ["run"]

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from slater.errors import InputError
 from slater.experiments.benchmark import CellWork, make_cells, parse_algorithms
-from slater.experiments.cells import finished_rows, prepare, run_cells, write_settings
 from slater.experiments.sources import find_sources
 from slater.experiments.tables import algorithm_of
+from slater.jobs.cells import finished_rows, prepare, run_cells, write_settings
 from slater.jobs.engines import Engine, Row
 from slater.report.curves import write_csv
 

@@ -1,1 +1,1 @@
-"""Many cells of work at once: processes and Ray."""
+"""Many jobs at once: processes and Ray behind one interface; cells that are resumed; sweeps of runs."""

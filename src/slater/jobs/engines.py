@@ -1,23 +1,27 @@
-"""Where cells run: worker processes of one thread each, here or on a Ray cluster.
+"""Where jobs run: worker processes of one thread each, here or on a Ray cluster.
 
-An engine takes the work, the cells and the number of workers, and yields `(cell, row)` as cells end, in any
-order, and None about once a second, so that its caller can show progress. Closing it stops what runs.
+`run_jobs` takes the work (a picklable function of a job), the jobs and the number of workers, and yields
+`(job, row)` as jobs end, in any order, and None about once a second, so that its caller can show progress.
+Closing it stops what runs. A job is plain data or a typed record; a row is a plain record, with `failed` (a
+sentence) where the job's process died. Three engines, one interface:
 
-    pool    processes that serve one cell after the other: for many short cells
-    fresh   one process per cell: nothing is left over from a cell; a process that is told to end gets to save
+    pool    processes that serve one job after the other: for many short jobs
+    fresh   one process per job: nothing is left over from a job; a process that is told to end gets to save,
+            and one whose parent died is told to end
     ray     tasks on a Ray cluster (the one that RAY_ADDRESS names, else one started here); the output folder
             and the data must be readable under the same paths on all of its machines
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
-    Executor,
     Future,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
@@ -25,53 +29,65 @@ from concurrent.futures import (
 )
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from slater.errors import InputError
+from slater.threads import children_use_one_thread, use_one_thread
 
-__all__ = ["ENGINES", "Cell", "Engine", "Row"]
+__all__ = ["Cell", "Engine", "Row", "run_jobs"]
 
 Cell = dict[str, Any]
 Row = dict[str, Any]
 Engine = Literal["pool", "fresh", "ray"]
-Work = Callable[[Cell], Row]
-Ended = Iterator[tuple[Cell, Row] | None]
+Job = TypeVar("Job")
+Ended = Iterator[tuple[Job, Row] | None]
 
 #: seconds between looks at what has ended
 TICK = 1.0
 
 
-def _single_thread() -> None:
-    """Cells run side by side, one per core; threads inside a cell would only fight over them."""
-    from threadpoolctl import threadpool_limits
+def run_jobs(
+    work: Callable[[Job], Row], jobs: Sequence[Job], *, workers: int, engine: Engine = "fresh"
+) -> Generator[tuple[Job, Row] | None, None, None]:
+    """Do all jobs, `workers` at a time; see the module's text. An exception of `work` is raised here."""
+    if jobs:
+        yield from _ENGINES[engine](work, jobs, workers)
 
-    threadpool_limits(1)
 
-
-def _pool(work: Work, cells: Sequence[Cell], workers: int) -> Ended:
-    if not cells:
-        return
+def _pool(work: Callable[[Job], Row], jobs: Sequence[Job], workers: int) -> Ended[Job]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
-        min(workers, len(cells)), mp_context=context, initializer=_single_thread
+        min(workers, len(jobs)), mp_context=context, initializer=_start_worker
     ) as executor:
-        yield from _as_they_end(executor, work, cells)
+        with children_use_one_thread():
+            futures = {executor.submit(work, job): job for job in jobs}
+        yield from _as_they_end(futures)
 
 
-def _fresh(work: Work, cells: Sequence[Cell], workers: int) -> Ended:
-    if not cells:
-        return
+def _start_worker() -> None:
+    """Jobs run side by side, one per core; threads inside a job would only fight over them."""
+    use_one_thread()
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: Any) -> None:
+    """Ask this process to save and end when its parent has died: nobody would hear of its answer."""
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _fresh(work: Callable[[Job], Row], jobs: Sequence[Job], workers: int) -> Ended[Job]:
     processes = _OwnProcess(work)
-    with ThreadPoolExecutor(min(workers, len(cells))) as executor:
+    with ThreadPoolExecutor(min(workers, len(jobs))) as executor:
         try:
-            yield from _as_they_end(executor, processes, cells)
+            yield from _as_they_end({executor.submit(processes, job): job for job in jobs})
         except BaseException:
             processes.stop()
             raise
 
 
-def _as_they_end(executor: Executor, work: Work, cells: Sequence[Cell]) -> Ended:
-    futures: dict[Future[Row], Cell] = {executor.submit(work, cell): cell for cell in cells}
+def _as_they_end(futures: Mapping[Future[Row], Job]) -> Ended[Job]:
     left = set(futures)
     try:
         while left:
@@ -88,20 +104,21 @@ def _as_they_end(executor: Executor, work: Work, cells: Sequence[Cell]) -> Ended
 class _OwnProcess:
     """Work done in a process of its own; called from several threads."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Callable[[Any], Row]) -> None:
         self._work = work
         self._running: set[BaseProcess] = set()
         self._lock = threading.Lock()
         self._stopped = False
 
-    def __call__(self, cell: Cell) -> Row:
+    def __call__(self, job: Any) -> Row:
         context = multiprocessing.get_context("spawn")
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_answer, args=(sender, self._work, cell))
+        process = context.Process(target=_answer, args=(sender, self._work, job))
         with self._lock:
             if self._stopped:
                 raise KeyboardInterrupt
-            process.start()
+            with children_use_one_thread():
+                process.start()
             self._running.add(process)
         sender.close()
         try:
@@ -128,27 +145,26 @@ class _OwnProcess:
 
 def _killed(code: int | None) -> Row:
     return {
-        "failed": f"its process was killed (exit code {code}; out of memory?); the same command goes on from "
-        "its last checkpoint, with --workers 1 if memory is short"
+        "failed": f"its process was killed (exit code {code}; out of memory?); done again, it goes on from "
+        "its last checkpoint; one at a time needs less memory"
     }
 
 
-def _answer(sender: Connection, work: Work, cell: Cell) -> None:
-    _single_thread()
+def _answer(sender: Connection, work: Callable[[Any], Row], job: Any) -> None:
+    _start_worker()
     try:
-        sender.send((work(cell), None))
+        sender.send((work(job), None))
     except BaseException as error:
-        sender.send((None, error))
+        with contextlib.suppress(OSError):  # the parent has died, and nobody listens
+            sender.send((None, error))
 
 
-def _ray(work: Work, cells: Sequence[Cell], workers: int) -> Ended:
+def _ray(work: Callable[[Job], Row], jobs: Sequence[Job], workers: int) -> Ended[Job]:
     """The cluster decides how many run at once: one core each; `workers` is the size of a local one."""
     try:
         import ray
     except ModuleNotFoundError:
-        raise InputError("--engine ray needs Ray; install it with: pip install 'slater-rl[ray]'") from None
-    if not cells:
-        return
+        raise InputError("the engine ray needs Ray; install it with: pip install 'slater-rl[ray]'") from None
     local: Mapping[str, Any] = {"include_dashboard": False, "num_cpus": workers}
     # a busy machine needs longer than Ray's own 30 seconds to start a cluster
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
@@ -157,14 +173,15 @@ def _ray(work: Work, cells: Sequence[Cell], workers: int) -> Ended:
     except Exception as error:  # Ray raises plain exceptions here
         where = os.environ.get("RAY_ADDRESS") or "a cluster on this machine"
         words = " ".join(str(error).split()).rstrip(".")
-        raise InputError(f"Ray cannot use {where} ({words}); give --engine local to do without.") from error
+        raise InputError(f"Ray cannot use {where} ({words}); take the engine local to do without.") from error
 
-    def call(cell: Cell) -> Row:
-        return work(cell)
+    def call(job: Job) -> Row:
+        use_one_thread()
+        return work(job)
 
-    # max_calls: a new process for each cell, as with `fresh`
+    # max_calls: a new process for each job, as with `fresh`
     remote = ray.remote(num_cpus=1, max_calls=1, max_retries=2)(call)
-    tasks = {remote.remote(cell): cell for cell in cells}
+    tasks = {remote.remote(job): job for job in jobs}
     left = list(tasks)
     try:
         while left:
@@ -179,8 +196,7 @@ def _ray(work: Work, cells: Sequence[Cell], workers: int) -> Ended:
         ray.shutdown()
 
 
-#: name -> engine
-ENGINES: Mapping[Engine, Callable[[Work, Sequence[Cell], int], Any]] = {
+_ENGINES: Mapping[Engine, Callable[..., Ended[Any]]] = {
     "pool": _pool,
     "fresh": _fresh,
     "ray": _ray,

@@ -1,104 +1,145 @@
-"""Many runs at once: the grid of seeds and settings, and one single-threaded process per run.
+"""Many training runs: the grid of seeds and settings, and each run as a job.
 
-On a CPU several runs go fastest as processes of one thread each. Every run, alone or among others, goes
-through the same worker with the same single thread, so its bits do not depend on its company.
+Every run, alone or among others, computes with the same single thread, so its bits do not depend on its
+company.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-import os
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import TYPE_CHECKING, Any
 
+from slater.disk import locked
 from slater.errors import InputError
-from slater.runs import read_metrics, read_result
+from slater.jobs.engines import Row
+from slater.pairs import parse_values
+from slater.runs import Run, is_run, read_metrics, read_result, read_run
 from slater.runs.metrics import METRICS
 
-__all__ = ["Job", "grid", "last_row", "one_thread", "run_jobs"]
+if TYPE_CHECKING:
+    from slater.data import Dataset, StoredDataset
+
+__all__ = ["TrainJob", "differences", "grid", "last_row", "refuse_other_plans"]
+
+#: fields of a run that change nothing about its result, or only say again what others say
+_WITHOUT_EFFECT = ("data", "checkpoint_every", "preset", "settings")
 
 
-def one_thread(environment: Mapping[str, str]) -> dict[str, str]:
-    """What to set so that a process computes with one thread; XLA reads it at its first computation."""
-    flags = f"{environment.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
-    return {"XLA_FLAGS": flags, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+def grid(sweeps: Sequence[str], seeds: Sequence[int] | None) -> Iterator[dict[str, str]]:
+    """Every combination of `NAME=V1,V2,...` texts and seeds, as name -> value; the seed varies fastest.
+
+    seeds: None for what the texts say of `seed`, or 0.
+    """
+    axes = parse_values(sweeps, "sweep", "limit=10,20,40")
+    named = axes.pop("seed", None)
+    if named is not None and seeds is not None:
+        raise InputError("the sweep names the seeds, and their number is given too; give one of the two.")
+    for text in named or ():
+        if not text.isdecimal():
+            raise InputError(f"the seed {text!r} of the sweep is not a whole number of at least 0.")
+    axes["seed"] = named or tuple(str(seed) for seed in seeds or (0,))
+    for point in itertools.product(*axes.values()):
+        yield dict(zip(axes, point, strict=True))
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run of a sweep: its folder and the arguments of `slater train` that make it."""
+class TrainJob:
+    """One run as a job for `slater.jobs.engines.run_jobs`, whose work is `TrainJob.run`.
+
+    folder: of the run; data: path of the dataset; the rest are the arguments of `slater.deep.train`.
+    tensorboard, wandb: loggers, the latter by its project.
+    """
 
     folder: Path
-    arguments: tuple[str, ...]
+    algorithm: str
+    data: str
+    limits: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    preset: str | None = None
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tensorboard: bool = False
+    wandb: str | None = None
+
+    def plan(self, dataset: Dataset | StoredDataset) -> Run:
+        """What the job will have done."""
+        from slater.deep.engine.training import make_run
+
+        return make_run(
+            self.algorithm, dataset, self.limits, seed=self.seed, preset=self.preset, options=self.options,
+            settings=self.settings,
+        )  # fmt: skip
+
+    def run(self) -> Row:
+        """Train, or go on from the last checkpoint; a row with `failed`, a sentence, if it cannot."""
+        from slater.deep import DivergedError, resume, train
+        from slater.deep.engine.loggers import Several, TensorBoard, WeightsAndBiases
+        from slater.deep.engine.sources import open_for_training
+
+        try:
+            # a worker of a sweep that died may still be saving
+            with locked(self.folder, wait=30.0):
+                pass
+            dataset = open_for_training(self.data, self.options.get("memory", 4.0))
+            loggers: list[Any] = [TensorBoard(self.folder)] if self.tensorboard else []
+            loggers += [WeightsAndBiases(self.wandb, self.folder)] if self.wandb is not None else []
+            heard = Several(loggers)
+            if is_run(self.folder):
+                resume(self.folder, dataset, heard)
+            else:
+                train(
+                    self.algorithm, dataset, self.limits, self.folder, seed=self.seed, preset=self.preset,
+                    watcher=heard, options=self.options, **self.settings,
+                )  # fmt: skip
+        except (InputError, DivergedError) as error:
+            return {"failed": str(error)}
+        return {}
 
 
-def grid(sweeps: Sequence[str], seeds: Sequence[int]) -> Iterator[dict[str, str]]:
-    """Every combination of `NAME=V1,V2,...` texts and seeds, as name -> value; the seed varies fastest."""
-    axes: list[tuple[str, list[str]]] = []
-    for text in sweeps:
-        name, separator, values = text.partition("=")
-        parts = [value.strip() for value in values.split(",") if value.strip()]
-        if not separator or not name.strip() or not parts:
-            raise InputError(f"the sweep {text!r} is not NAME=V1,V2,...; write for example limit=10,20,40.")
-        if name.strip() in (known for known, _ in axes):
-            raise InputError(f"the sweep names {name.strip()!r} twice; give all its values at once.")
-        axes.append((name.strip(), parts))
-    axes.append(("seed", [str(seed) for seed in seeds]))
-    for point in itertools.product(*(parts for _, parts in axes)):
-        yield dict(zip((name for name, _ in axes), point, strict=True))
+def refuse_other_plans(jobs: Sequence[TrainJob]) -> None:
+    """Refuse a folder that holds another run than the one that is planned there, by what differs."""
+    from slater.deep.engine.sources import open_for_training
+
+    begun = [job for job in jobs if is_run(job.folder)]
+    if not begun:
+        return
+    dataset = open_for_training(begun[0].data, begun[0].options.get("memory", 4.0))
+    for job in begun:
+        if found := differences(read_run(job.folder), job.plan(dataset)):
+            raise InputError(
+                f"{job.folder} holds another run ({'; '.join(found)}); choose another folder, or remove it."
+            )
 
 
-def run_jobs(
-    jobs: Sequence[Job], processes: int, watch: Callable[[Mapping[Path, Mapping[str, object]]], None]
-) -> dict[Path, str]:
-    """Run every job, `processes` at a time; return what went wrong, by folder (empty: nothing).
-
-    `watch` is called twice a second with the last row of metrics of each run. Ctrl-C asks every worker to
-    save and stop, and waits for it.
-    """
-    waiting = list(jobs)
-    running: dict[Path, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
-    failures: dict[Path, str] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < processes:
-                job = waiting.pop(0)
-                running[job.folder] = _start(job)
-            time.sleep(0.5)
-            watch({job.folder: last_row(job.folder) for job in jobs})
-            for folder, (process, log) in list(running.items()):
-                if process.poll() is not None:
-                    del running[folder]
-                    if process.returncode != 0:
-                        failures[folder] = _last_words(log)
-                    log.close()
-        return failures
-    finally:
-        # the terminal's Ctrl-C reaches the workers too; this is for those it does not reach
-        for process, _ in running.values():
-            process.terminate()
-        for process, log in running.values():
-            process.wait()
-            log.close()
+def differences(old: Run, new: Run) -> list[str]:
+    """What would make `new` end with other bits than `old`, as texts; empty if nothing would."""
+    if old.algorithm != new.algorithm:
+        return [f"algorithm {old.algorithm}, not {new.algorithm}"]
+    before, after = _facts(old), _facts(new)
+    return [
+        f"{name} {_text(before.get(name))}, not {_text(after.get(name))}"
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    ]
 
 
-def _start(job: Job) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
-    log = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the process has ended)
-    environment = {**os.environ, **one_thread(os.environ)}
-    command = [sys.executable, "-m", "slater.cli", "train", *job.arguments, "--worker"]
-    return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment), log
+def _facts(run: Run) -> dict[str, Any]:
+    """Fields of the run and every setting of its algorithm, preset or not, by name."""
+    from slater.deep.engine.folder import algorithm_of
+
+    facts = {name: value for name, value in dataclasses.asdict(run).items() if name not in _WITHOUT_EFFECT}
+    facts["data"] = facts.pop("fingerprint")
+    return {**facts, **dataclasses.asdict(algorithm_of(run).config)}
 
 
-def _last_words(log: IO[bytes]) -> str:
-    log.seek(0)
-    lines = log.read().decode(errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("slater: error: ") if lines else "the worker ended without a word"
+def _text(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value))
+    return f"{value[:12]}..." if isinstance(value, str) and len(value) == 64 else str(value)
 
 
 def last_row(folder: Path) -> Mapping[str, object]:

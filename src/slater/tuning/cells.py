@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from slater.errors import InputError
-from slater.experiments.benchmark import claimed, share_done, train_or_resume
+from slater.experiments.benchmark import share_done, train_or_resume
 from slater.jobs.engines import Cell, Row
 
 __all__ = ["CandidateWork"]
@@ -29,10 +28,6 @@ class CandidateWork:
 
     def __call__(self, cell: Cell) -> Row:
         """Train or resume, then estimate; a row with `estimate`, or with `failed`, a sentence."""
-        from slater.jobs.sweep import one_thread
-
-        # before JAX computes anything: the same single thread everywhere, hence the same bits
-        os.environ |= one_thread(os.environ)
         from slater.data import load
         from slater.data.download import locate
         from slater.deep import DivergedError
@@ -44,9 +39,9 @@ class CandidateWork:
             if dataset.fingerprint != cell["data"]:
                 raise InputError(f"{self.path} changed while the candidates ran: its fingerprint differs.")
             kept, held = split_episodes(dataset, cell["held_out"], cell["split_seed"])
-            with claimed(self.run_folder(cell)) as folder:
-                train_or_resume(cell, kept, cell["limits"], folder, {"data": f"a part of {self.path}"})
-                estimate = Judge(**cell["judge"])(folder, kept, held)
+            folder = self.run_folder(cell)
+            train_or_resume(cell, kept, cell["limits"], folder, {"data": f"a part of {self.path}"})
+            estimate = Judge(**cell["judge"])(folder, kept, held)
         except (InputError, DivergedError) as error:
             return {"failed": str(error)}
         return {"estimate": estimate, "seconds": round(time.time() - begun, 1)}

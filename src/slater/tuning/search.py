@@ -33,6 +33,7 @@ from slater.deep.ope.model import ModelOPE, suits_a_model
 from slater.deep.task import Task, state_task
 from slater.errors import InputError
 from slater.limits import resolve_limits
+from slater.pairs import parse_values
 from slater.runs import open_run, read_run
 
 __all__ = [
@@ -62,19 +63,9 @@ def parse_search(algorithm: str, texts: Sequence[str]) -> dict[str, tuple[str, .
     """The space from texts `NAME=V1,V2,...`, or the algorithm's default one if there are none."""
     if not texts:
         if algorithm not in SPACES:
-            raise InputError(f"{algorithm} has no default space; name settings as --search NAME=V1,V2.")
+            raise InputError(f"{algorithm} has no default space; name settings to search as NAME=V1,V2.")
         return dict(SPACES[algorithm])
-    space: dict[str, tuple[str, ...]] = {}
-    for text in texts:
-        name, separator, values = text.partition("=")
-        parts = tuple(dict.fromkeys(part.strip() for part in values.split(",") if part.strip()))
-        name = name.strip().replace("-", "_")
-        if not separator or not name or not parts:
-            raise InputError(f"--search {text!r} is not NAME=V1,V2,...; write for example C=5,10.")
-        if name in space:
-            raise InputError(f"--search names {name!r} twice; give all its values at once.")
-        space[name] = parts
-    return space
+    return parse_values(texts, "search", "C=5,10")
 
 
 def candidates(

@@ -26,8 +26,9 @@ from rich.progress import (
 )
 
 from slater import __version__
+from slater.disk import append_json_line, locked
 from slater.errors import InputError
-from slater.jobs.engines import ENGINES, Cell, Engine, Row
+from slater.jobs.engines import Cell, Engine, Row, run_jobs
 
 __all__ = ["Cell", "Row", "finished_rows", "prepare", "run_cells", "write_settings"]
 
@@ -68,9 +69,19 @@ def run_cells(
     """The rows of all cells, in the order of `cells`; those already in `out` are not run again.
 
     `work` must be picklable; it runs in worker processes, one per core unless `workers` (see
-    `slater.jobs.engines`). `progress_of` says how much of a cell under way is done, from 0 to 1.
+    `slater.jobs.engines`). `progress_of` says how much of a cell under way is done, from 0 to 1. The folder
+    is locked meanwhile: a second process is refused.
     """
-    path = prepare(out) / "cells.jsonl"
+    with locked(prepare(out)):
+        return _run_cells(work, cells, out, workers or os.cpu_count() or 1, engine, progress_of)
+
+
+def _run_cells(
+    work: Callable[[Cell], Row], cells: Sequence[Cell], out: Path, workers: int, engine: Engine,
+    progress_of: Callable[[Cell], float] | None,
+) -> list[Row]:  # fmt: skip
+    path = out / "cells.jsonl"
+    path.touch()
     done = _finished(path)
     keys = [_key(cell) for cell in cells]
     todo = [cell for cell, key in zip(cells, keys, strict=True) if key not in done]
@@ -83,9 +94,7 @@ def run_cells(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress, path.open("a") as file:
-        if _cut_short(path):
-            file.write("\n")
+    with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(out.name, total=len(cells), count="")
 
         def show() -> None:
@@ -95,15 +104,14 @@ def run_cells(
             progress.update(task, completed=count + parts, count=f"{count}/{len(cells)} cells")
 
         show()
-        with closing(ENGINES[engine](work, todo, workers or os.cpu_count() or 1)) as ended:
+        with closing(run_jobs(work, todo, workers=workers, engine=engine)) as ended:
             for answer in ended:
                 if answer is not None:
                     cell, result = answer
                     row = {**cell, **result}
                     done[_key(cell)] = row
                     if "failed" not in row:
-                        file.write(json.dumps({"key": _key(cell), "row": row}) + "\n")
-                        file.flush()
+                        _keep(path, {"key": _key(cell), "row": row})
                 show()
     return [done[key] for key in keys]
 
@@ -113,10 +121,14 @@ def finished_rows(out: Path) -> list[Row]:
     return list(_finished(out / "cells.jsonl").values())
 
 
-def _cut_short(path: Path) -> bool:
-    """Whether a kill cut the last line: a row appended to it would be lost with it."""
-    content = path.read_bytes()
-    return bool(content) and not content.endswith(b"\n")
+def _keep(path: Path, record: dict[str, Any]) -> None:
+    try:
+        append_json_line(path, record)
+    except OSError as error:
+        raise InputError(
+            f"a finished cell could not be written to {path} ({error.strerror}); make room and run the same "
+            "again: only cells that are not in it are done anew."
+        ) from error
 
 
 def _key(cell: Cell) -> str:

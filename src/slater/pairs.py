@@ -1,0 +1,37 @@
+"""`NAME=VALUE` and `NAME=V1,V2,...`, as people type them: parsed once for settings, sweeps and searches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from slater.errors import InputError
+
+__all__ = ["parse_pair", "parse_pairs", "parse_values"]
+
+
+def parse_pair(text: str, what: str = "setting") -> tuple[str, str]:
+    """Name and value of `NAME=VALUE`; `what` it is, for the error. Dashes in a name mean underscores."""
+    name, separator, value = (part.strip() for part in text.partition("="))
+    if not separator or not name or not value:
+        raise InputError(f"the {what} {text!r} is not NAME=VALUE; write for example gamma=0.99.")
+    return name.replace("-", "_"), value
+
+
+def parse_pairs(texts: Iterable[str], what: str = "setting") -> dict[str, str]:
+    """Every `NAME=VALUE`, by name; the last one of a name counts."""
+    return dict(parse_pair(text, what) for text in texts)
+
+
+def parse_values(texts: Iterable[str], what: str, example: str) -> dict[str, tuple[str, ...]]:
+    """The different values of every `NAME=V1,V2,...`, by name, in their order; a name may come once."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, separator, values = text.partition("=")
+        parts = tuple(dict.fromkeys(part.strip() for part in values.split(",") if part.strip()))
+        name = name.strip().replace("-", "_")
+        if not separator or not name or not parts:
+            raise InputError(f"the {what} {text!r} is not NAME=V1,V2,...; write for example {example}.")
+        if name in found:
+            raise InputError(f"the {what} names {name!r} twice; give all its values at once.")
+        found[name] = parts
+    return found
