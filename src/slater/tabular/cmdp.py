@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,9 +27,15 @@ from slater.tabular._check import (
     check_start,
     raw_array,
 )
+from slater.tabular._kernel import Kernel, check_rows
 from slater.tabular._sizes import Sizes
+from slater.tabular.optimum import MasterProgram, best_policy, smallest_excess
 
-__all__ = ["CMDP", "Infeasible", "Solution", "normalise_policy", "uniform_policy"]
+__all__ = ["CMDP", "Infeasible", "Method", "Solution", "normalise_policy", "uniform_policy"]
+
+#: how an optimum is found: the linear program over occupancy measures, policy iteration under a master
+#: program (`optimum`), or the one that suits the size
+Method = Literal["auto", "linear-program", "policy-iteration"]
 
 
 class Infeasible(InputError):
@@ -89,7 +96,8 @@ class CMDP(Sizes):
     """A finite constrained MDP; every field is checked on construction.
 
     Args:
-        transition: `P(s' | s, a)`, shape `(S, A, S)`.
+        transition: `P(s' | s, a)`: an array of shape `(S, A, S)`, or a SciPy sparse matrix of shape
+            `(S*A, S)`, the actions of one state together.
         reward: `R(s, a)`, shape `(S, A)`, any finite numbers; the paper's theory has `[0, 1]`.
         costs: `C_i(s, a)`, shape `(I, S, A)`, not negative; the paper's theory has `[0, 1]`.
         limits: tau_i, J-units, shape `(I,)`.
@@ -98,7 +106,7 @@ class CMDP(Sizes):
 
     """
 
-    transition: Float
+    successors: Kernel
     reward: Float
     costs: Float
     limits: Float
@@ -107,25 +115,21 @@ class CMDP(Sizes):
 
     def __init__(
         self,
-        transition: ArrayLike,
+        transition: ArrayLike | Any,
         reward: ArrayLike,
         costs: ArrayLike,
         limits: ArrayLike,
         discount: float,
         start: ArrayLike | int = 0,
     ):
-        P = as_array("transition", transition, (None, None, None))
-        S, A, S2 = P.shape
-        if S == 0 or A == 0:
-            raise InputError(f"transition has shape {P.shape}: at least one state and one action are needed.")
-        if S != S2:
-            raise InputError(f"transition has shape {P.shape}, but its first and last lengths must be equal.")
+        kernel = _kernel(transition)
+        S, A = kernel.states, kernel.actions
         C = as_array("costs", costs, (None, S, A))
         limit = as_array("limits", np.atleast_1d(raw_array("limits", limits)), (len(C),))
         check_range("costs", C, 0.0, hint=" (shift the cost, or negate it if it is a reward)")
         check_range("limits", limit, 0.0)
         fields = {
-            "transition": check_distribution("transition", P),
+            "successors": kernel,
             "reward": as_array("reward", reward, (S, A)),
             "costs": C,
             "limits": limit,
@@ -139,26 +143,26 @@ class CMDP(Sizes):
 
     def with_limits(self, limits: ArrayLike) -> CMDP:
         """The same process under other limits (J-units, shape `(I,)`)."""
-        return CMDP(self.transition, self.reward, self.costs, limits, self.discount, self.start)
+        return CMDP(self.successors, self.reward, self.costs, limits, self.discount, self.start)
+
+    @property
+    def transition(self) -> Float:
+        """`P(s' | s, a)` as an array `(S, A, S)`: for small problems; `successors.rows` is sparse."""
+        return self.successors.dense
 
     # -- evaluation -------------------------------------------------------------------------------
 
     def q_values(self, policy: Float, utility: Float) -> Float:
         """`Q_U^pi`, shape `(S, A)`, of a policy `(S, A)` for a utility `(S, A)`."""
-        return utility + self.discount * self.transition @ self.state_values(policy, utility)
+        return utility + self.successors.lookahead(self.state_values(policy, utility), self.discount)
 
     def state_values(self, policy: Float, utility: Float) -> Float:
         """`V_U^pi`, shape `(S,)`: the solution of `V = U_pi + discount P_pi V`."""
-        P_pi = np.einsum("sa,sat->st", policy, self.transition)
-        U_pi = np.einsum("sa,sa->s", policy, utility)
-        return np.linalg.solve(np.eye(self.num_states) - self.discount * P_pi, U_pi)
+        return self.successors.values(policy, np.einsum("sa,sa->s", policy, utility), self.discount)
 
     def occupancy(self, policy: Float) -> Float:
         """Normalised discounted occupancy `d^pi`, shape `(S, A)`, summing to one."""
-        P_pi = np.einsum("sa,sat->st", policy, self.transition)
-        d = np.linalg.solve(
-            np.eye(self.num_states) - self.discount * P_pi.T, (1.0 - self.discount) * self.start
-        )
+        d = self.successors.flows(policy, (1.0 - self.discount) * self.start, self.discount)
         return np.maximum(d, 0.0)[:, None] * policy
 
     def returns(self, policy: Float) -> tuple[float, Float]:
@@ -176,16 +180,26 @@ class CMDP(Sizes):
         """
         S, A = self.num_states, self.num_actions
         out = sparse.kron(sparse.eye_array(S), np.ones((1, A)))
-        into = sparse.csr_array(self.transition.reshape(S * A, S).T)
+        into = self.successors.transposed
         return sparse.csr_array(out - self.discount * into), (1.0 - self.discount) * self.start
 
-    def solve(self) -> Solution:
-        """The optimal policy and multipliers, from the linear program over occupancy measures.
+    def solve(self, method: Method = "auto") -> Solution:
+        """The optimal policy and multipliers.
+
+        `auto` solves small problems by the linear program over occupancy measures, larger ones by policy
+        iteration under a master program over policies; both are exact, to 1e-7 of each other.
 
         Raises:
             Infeasible: if no policy meets the limits; it says by how much.
 
         """
+        if _by_policies(self, method):
+            excess, d, multipliers = best_policy(self)
+            policy = normalise_policy(d / np.maximum(d.sum(axis=1, keepdims=True), 1e-300))
+            J_R, J_C = self.returns(policy)
+            if excess > 0:
+                raise Infeasible(excess, J_C, self.limits)
+            return Solution(policy, self.occupancy(policy), J_R, J_C, multipliers)
         flow, inflow = self.flow
         C = self.costs.reshape(self.num_costs, self.reward.size)
         answer = linprog(
@@ -197,7 +211,7 @@ class CMDP(Sizes):
             method="highs",
         )
         if answer.status != 0:
-            excess, costs = self.closest()
+            excess, costs = self.closest(method)
             if excess > 0:
                 raise Infeasible(excess, costs, self.limits)
             raise InputError(f"the linear program of this CMDP was not solved: {answer.message}")
@@ -207,13 +221,18 @@ class CMDP(Sizes):
         J_R, J_C = self.returns(policy)
         return Solution(policy, self.occupancy(policy), J_R, J_C, np.maximum(multipliers, 0.0))
 
-    def closest(self) -> tuple[float, Float]:
+    def closest(self, method: Method = "auto", *, enough: float = -np.inf) -> tuple[float, Float]:
         """The policy that keeps the worst `J_Ci - tau_i` smallest: that excess, and its costs `(I,)`.
 
-        The excess is in J-units and negative if the limits can be met with room to spare.
+        The excess is in J-units and negative if the limits can be met with room to spare. `method` as
+        in `solve`; policy iteration ends early with any policy whose excess is at most `enough`.
         """
         if self.num_costs == 0:
             return -self.horizon, np.zeros(0)
+        if _by_policies(self, method):
+            master = MasterProgram(self)
+            excess, weights = smallest_excess(self, master, enough=enough)
+            return excess, weights @ np.array(master.J_C)
         flow, inflow = self.flow
         C = self.costs.reshape(self.num_costs, self.reward.size)
         pairs = C.shape[1]
@@ -245,6 +264,10 @@ class CMDP(Sizes):
         """
         utility = self.reward - np.tensordot(multipliers, self.costs, axes=1)
         S, A = self.num_states, self.num_actions
+        if not self.successors.small:
+            master = MasterProgram(self)
+            value, _ = master.respond(utility)
+            return np.eye(A)[master.policies[0]], value
         choice = np.argmax(utility, axis=1)
         for _ in range(S * A + 100):
             Q = self.q_values(np.eye(A)[choice], utility)
@@ -257,3 +280,25 @@ class CMDP(Sizes):
             choice = np.where(improve, better, choice)
         policy = np.eye(A)[choice]
         return policy, float(self.start @ self.state_values(policy, utility))
+
+
+def _kernel(transition: ArrayLike | Any) -> Kernel:
+    """The checked transition probabilities of a CMDP, from what a user hands in."""
+    if isinstance(transition, Kernel):
+        return transition
+    if sparse.issparse(transition):
+        return check_rows("transition", transition)
+    P = as_array("transition", transition, (None, None, None))
+    if P.shape[0] == 0 or P.shape[1] == 0:
+        raise InputError(f"transition has shape {P.shape}: at least one state and one action are needed.")
+    if P.shape[0] != P.shape[2]:
+        raise InputError(f"transition has shape {P.shape}, but its first and last lengths must be equal.")
+    P = check_distribution("transition", P)
+    P.setflags(write=False)
+    return Kernel.of(P)
+
+
+def _by_policies(cmdp: CMDP, method: Method) -> bool:
+    if method not in get_args(Method):
+        raise InputError(f"method is {method!r}; choose one of {', '.join(get_args(Method))}.")
+    return method == "policy-iteration" or (method == "auto" and not cmdp.successors.small)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from slater.errors import InputError
 from slater.tabular._check import (
@@ -26,6 +27,7 @@ from slater.tabular._check import (
     check_start,
     raw_array,
 )
+from slater.tabular._kernel import Kernel
 from slater.tabular._sizes import Sizes
 from slater.tabular.cmdp import CMDP
 
@@ -43,6 +45,7 @@ class Coverage:
         unseen_states: states without any data, shape `(k,)`.
         share: fraction of all pairs that were seen.
         fewest: the smallest positive number of visits of a pair.
+        starts_left_out: share of the starts that lie in states without data and were left out.
 
     """
 
@@ -50,6 +53,7 @@ class Coverage:
     unseen_states: Int
     share: float
     fewest: float
+    starts_left_out: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,18 +61,21 @@ class Counts(Sizes):
     """A tabular dataset and the problem it is about.
 
     Attributes:
-        transitions: `N(s, a, s')`, shape `(S, A, S)`; weights need not be whole numbers.
+        transition_counts: `N(s, a, s')`, sparse `(S*A, S)`, the actions of one state together; an array
+            `(S, A, S)` goes in as well. Weights need not be whole numbers.
         ends: how often an episode truly ended after `(s, a)`, shape `(S, A)`: nothing follows, value 0.
         reward: `R(s, a)`, shape `(S, A)`; used on seen pairs only.
         costs: `C_i(s, a)`, shape `(I, S, A)`; used on seen pairs only.
         limits: tau_i, J-units, shape `(I,)`.
         discount: gamma.
-        start: distribution of the first state, shape `(S,)`.
+        start: distribution of the first state, shape `(S,)`. Starts in states without data are left out,
+            since nothing can be learned about them, and the others take their share.
         size: the number of recorded transitions n.
+        starts_left_out: share of the starts that was left out, in [0, 1).
 
     """
 
-    transitions: Float
+    transition_counts: Any
     ends: Float
     reward: Float
     costs: Float
@@ -76,16 +83,37 @@ class Counts(Sizes):
     discount: float
     start: Float
     size: int
+    starts_left_out: float = 0.0
 
     def __post_init__(self) -> None:
         if self.size == 0:
             raise InputError("the dataset is empty: at least one transition is needed.")
-        silent = np.flatnonzero((self.start > 0) & (self.state_counts == 0))
-        if len(silent):
+        if not sparse.issparse(self.transition_counts):
+            array = np.asarray(self.transition_counts, dtype=np.float64)
+            if array.ndim != 3 or array.shape != (*self.ends.shape, self.ends.shape[0]):
+                raise InputError(
+                    f"the transition counts have shape {array.shape}, but shape "
+                    f"{(*self.ends.shape, self.ends.shape[0])} is needed."
+                )
+            flat = sparse.csr_array(array.reshape(-1, array.shape[2]))
+            object.__setattr__(self, "transition_counts", flat)
+        silent = (self.start > 0) & (self.state_counts == 0)
+        if silent.any():
+            self._leave_out(silent)
+
+    def _leave_out(self, silent: np.ndarray) -> None:
+        """Drop the starts in states without data and keep their share."""
+        share = float(self.start[silent].sum())
+        if share >= 1.0 - 1e-12:
             raise InputError(
-                f"episodes start in state {silent[0]}, but the data hold no action taken there; "
-                "nothing can be learned about such a start: collect data from it or leave it out."
+                f"episodes start in state {np.flatnonzero(silent)[0]}, but the data hold no action taken "
+                "there or in any other first state; nothing can be learned about such starts: collect data "
+                "from them."
             )
+        kept = np.where(silent, 0.0, self.start)
+        object.__setattr__(self, "start", kept / kept.sum())
+        before = 1.0 - self.starts_left_out
+        object.__setattr__(self, "starts_left_out", 1.0 - before * (1.0 - share))
 
     # -- construction -----------------------------------------------------------------------------
 
@@ -96,9 +124,11 @@ class Counts(Sizes):
             raise InputError(f"n is {n}, but at least one transition is needed.")
         occupancy = cmdp.occupancy(check_policy("policy", policy, cmdp.num_states, cmdp.num_actions)).ravel()
         pairs = rng.multinomial(n, occupancy / occupancy.sum())
-        flat = cmdp.transition.reshape(-1, cmdp.num_states)
-        transitions = rng.multinomial(pairs, flat).reshape(cmdp.transition.shape).astype(float)
-        return cls._of(cmdp, transitions, n)
+        if cmdp.successors.small:
+            flat = cmdp.transition.reshape(-1, cmdp.num_states)
+            return cls._of(cmdp, sparse.csr_array(rng.multinomial(pairs, flat).astype(float)), n)
+        drawn = np.repeat(np.arange(len(pairs)), pairs)
+        return cls._of(cmdp, _tally(drawn, cmdp.successors.draw(drawn, rng), np.ones(n), cmdp), n)
 
     @classmethod
     def rollout(
@@ -118,30 +148,30 @@ class Counts(Sizes):
         occupancy that the paper assumes. An episode ends after its first step in state `absorbing`.
         """
         policy = check_policy("policy", policy, cmdp.num_states, cmdp.num_actions)
-        transitions = np.zeros_like(cmdp.transition)
-        steps = 0
-        cumulative_policy = np.cumsum(policy, axis=1)
-        cumulative = np.cumsum(cmdp.transition, axis=2)
-        for _ in range(episodes):
-            state = int(rng.choice(cmdp.num_states, p=cmdp.start))
-            for t in range(length):
-                action = min(
-                    int(np.searchsorted(cumulative_policy[state], rng.random())), cmdp.num_actions - 1
-                )
-                follow = min(
-                    int(np.searchsorted(cumulative[state, action], rng.random())), cmdp.num_states - 1
-                )
-                transitions[state, action, follow] += cmdp.discount**t if discounted else 1.0
-                steps += 1
-                if state == absorbing:
-                    break
-                state = follow
-        return cls._of(cmdp, transitions, steps)
+        if episodes < 1 or length < 1:
+            raise InputError(
+                f"{episodes} episodes of {length} steps give an empty dataset: at least one step is needed."
+            )
+        actions = Kernel(sparse.csr_array(policy), 1)
+        pairs, follows, weights = [], [], []
+        state = rng.choice(cmdp.num_states, size=episodes, p=cmdp.start)
+        for t in range(length):
+            pair = state * cmdp.num_actions + actions.draw(state, rng)
+            follow = cmdp.successors.draw(pair, rng)
+            pairs.append(pair)
+            follows.append(follow)
+            weights.append(np.full(len(pair), cmdp.discount**t if discounted else 1.0))
+            state = follow if absorbing is None else follow[state != absorbing]
+            if len(state) == 0:
+                break
+        steps = sum(map(len, pairs))
+        counts = _tally(np.concatenate(pairs), np.concatenate(follows), np.concatenate(weights), cmdp)
+        return cls._of(cmdp, counts, steps)
 
     @classmethod
-    def _of(cls, cmdp: CMDP, transitions: Float, n: int) -> Counts:
-        ends = np.zeros(transitions.shape[:2])
-        return cls(transitions, ends, cmdp.reward, cmdp.costs, cmdp.limits, cmdp.discount, cmdp.start, n)
+    def _of(cls, cmdp: CMDP, counts: sparse.csr_array, n: int) -> Counts:
+        ends = np.zeros(cmdp.reward.shape)
+        return cls(counts, ends, cmdp.reward, cmdp.costs, cmdp.limits, cmdp.discount, cmdp.start, n)
 
     @classmethod
     def from_arrays(
@@ -197,14 +227,12 @@ class Counts(Sizes):
         check_range("costs", c, 0.0, hint=" (shift the cost, or negate it if it is a reward)")
         limit = as_array("limits", np.atleast_1d(raw_array("limits", limits)), (c.shape[1],))
         check_range("limits", limit, 0.0)
-        transitions, ends = np.zeros((S, A, S)), np.zeros((S, A))
-        np.add.at(transitions, (s[~end], a[~end], follow[~end]), 1.0)
-        np.add.at(ends, (s[end], a[end]), 1.0)
-        seen = np.maximum(transitions.sum(axis=2) + ends, 1.0)
-        reward, cost = np.zeros((S, A)), np.zeros((c.shape[1], S, A))
-        np.add.at(reward, (s, a), r)
-        for i in range(c.shape[1]):
-            np.add.at(cost[i], (s, a), c[:, i])
+        pair = s * A + a
+        transitions = sparse.csr_array((np.ones((~end).sum()), (pair[~end], follow[~end])), shape=(S * A, S))
+        ends = np.bincount(pair[end], minlength=S * A).astype(float).reshape(S, A)
+        seen = np.maximum(np.bincount(pair, minlength=S * A), 1.0).reshape(S, A)
+        reward = np.bincount(pair, r, minlength=S * A).reshape(S, A)
+        cost = np.array([np.bincount(pair, column, minlength=S * A) for column in c.T]).reshape(-1, S, A)
         return cls(
             transitions,
             ends,
@@ -218,10 +246,15 @@ class Counts(Sizes):
 
     # -- what the data say ------------------------------------------------------------------------
 
+    @property
+    def transitions(self) -> Float:
+        """`N(s, a, s')` as an array `(S, A, S)`: for small problems; `transition_counts` is sparse."""
+        return np.asarray(self.transition_counts.toarray().reshape(*self.ends.shape, -1))
+
     @cached_property
     def pair_counts(self) -> Float:
         """`N(s, a)`, shape `(S, A)`."""
-        return self.transitions.sum(axis=2) + self.ends
+        return np.asarray(self.transition_counts.sum(axis=1)).reshape(self.ends.shape) + self.ends
 
     @cached_property
     def state_counts(self) -> Float:
@@ -239,9 +272,16 @@ class Counts(Sizes):
         return self.pair_counts > 0
 
     @cached_property
+    def successors(self) -> Kernel:
+        """`Phat(s' | s, a)`, sparse; rows of unseen pairs are empty, true ends leave mass out."""
+        rows = self.transition_counts.copy()
+        rows.data = rows.data / np.repeat(self.pair_counts.ravel(), np.diff(rows.indptr))
+        return Kernel(rows, self.num_actions)
+
+    @property
     def kernel(self) -> Float:
-        """`Phat(s' | s, a)`, shape `(S, A, S)`; rows of unseen pairs are zero, true ends leave mass out."""
-        return self.transitions / np.maximum(self.pair_counts, 1e-300)[..., None]
+        """`Phat` as an array `(S, A, S)`: for small problems; `successors` is sparse."""
+        return self.successors.dense
 
     @cached_property
     def behaviour(self) -> Float:
@@ -258,6 +298,7 @@ class Counts(Sizes):
             np.flatnonzero(self.state_counts == 0),
             float(self.seen.mean()),
             float(positive.min()),
+            self.starts_left_out,
         )
 
     @cached_property
@@ -288,14 +329,18 @@ class Counts(Sizes):
             raise InputError(f"unseen is {unseen!r}; choose one of {', '.join(get_args(Unseen))}.")
         S, A, I = self.num_states, self.num_actions, self.num_costs  # noqa: E741
         end, unknown = S, S + 1
-        P = np.zeros((S + 2, A, S + 2))
-        P[:S, :, :S] = self.kernel
-        P[:S, :, end] = np.where(self.seen, np.maximum(1.0 - self.kernel.sum(axis=2), 0.0), 0.0)
-        P[end, :, end] = P[unknown, :, unknown] = 1.0
-        if unseen == "uniform":
-            P[:S][~self.seen, :S] = 1.0 / S
+        P: Any
+        if self.successors.small:
+            P = np.zeros((S + 2, A, S + 2))
+            P[:S, :, :S] = self.kernel
+            P[:S, :, end] = np.where(self.seen, np.maximum(1.0 - self.kernel.sum(axis=2), 0.0), 0.0)
+            P[end, :, end] = P[unknown, :, unknown] = 1.0
+            if unseen == "uniform":
+                P[:S][~self.seen, :S] = 1.0 / S
+            else:
+                P[:S][~self.seen, unknown] = 1.0
         else:
-            P[:S][~self.seen, unknown] = 1.0
+            P = self._model_rows(unseen)
         low = min(0.0, float(self.reward[self.seen].min()))
         # the worst of each cost by itself, the upper end of its box of values
         worst = [self.value_box(cost)[1] / self.horizon for cost in self.costs]
@@ -307,3 +352,31 @@ class Counts(Sizes):
         C[:, unknown] = high
         start = np.concatenate([self.start, [0.0, 0.0]])
         return CMDP(P, R, C, self.limits if limits is None else limits, self.discount, start)
+
+    def _model_rows(self, unseen: Unseen) -> sparse.csr_array:
+        """The transition probabilities of `model`, sparse `((S + 2) * A, S + 2)`."""
+        S, A = self.num_states, self.num_actions
+        known = self.successors.rows.tocoo()
+        ended = np.flatnonzero(self.ends)
+        stay = np.arange(S * A, (S + 2) * A)
+        new = np.flatnonzero(~self.seen)
+        blocks = [
+            (known.data, known.row, known.col),
+            (self.ends.ravel()[ended] / self.pair_counts.ravel()[ended], ended, np.full(len(ended), S)),
+            (np.ones(2 * A), stay, np.repeat([S, S + 1], A)),
+        ]
+        if unseen == "uniform":
+            jumps = np.full(len(new) * S, 1.0 / S)
+            blocks.append((jumps, np.repeat(new, S), np.tile(np.arange(S), len(new))))
+        else:
+            blocks.append((np.ones(len(new)), new, np.full(len(new), S + 1)))
+        data, row, column = (np.concatenate(part) for part in zip(*blocks, strict=True))
+        return sparse.csr_array((data, (row, column)), shape=((S + 2) * A, S + 2))
+
+
+def _tally(pairs: Int, follows: Int, weights: Float, cmdp: CMDP) -> sparse.csr_array:
+    """Counts `(S*A, S)` of transitions given as flat pair indices and next states, `(n,)` each."""
+    shape = (cmdp.num_states * cmdp.num_actions, cmdp.num_states)
+    counts = sparse.csr_array((weights, (pairs, follows)), shape=shape)
+    counts.sum_duplicates()
+    return counts

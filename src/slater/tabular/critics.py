@@ -25,6 +25,7 @@ from scipy import sparse
 
 from slater.errors import InputError
 from slater.tabular._check import Float, Int
+from slater.tabular.box_critics import BoxCritics
 from slater.tabular.classes import (
     Box,
     FiniteList,
@@ -38,7 +39,7 @@ from slater.tabular.classes import (
 )
 from slater.tabular.counts import Counts
 
-__all__ = ["Critic", "advantage", "bellman_error", "bellman_residual"]
+__all__ = ["Critic", "CriticBank", "advantage", "bellman_error", "bellman_residual"]
 
 #: weight of the pessimistic tie-break on pairs without data, whose value the data do not pin down;
 #: it must exceed the solver's tolerance on reduced costs (1e-7) and be small against rho
@@ -54,7 +55,7 @@ COEFFICIENT_TOLERANCE = 1e-10
 def bellman_residual(data: Counts, policy: Float, f: Float, utility: Float) -> Float:
     """dbar, shape `(S, A)`: the mean Bellman residual of each pair; zero where there are no data."""
     V = np.einsum("sa,sa->s", policy, f)
-    return np.where(data.seen, f - utility - data.discount * data.kernel @ V, 0.0)
+    return np.where(data.seen, f - utility - data.successors.lookahead(V, data.discount), 0.0)
 
 
 def bellman_error(data: Counts, policy: Float, f: Float, utility: Float, weights: WeightClass) -> float:
@@ -116,12 +117,14 @@ class _Atoms:
         total = data.pair_counts.sum()
         if not isinstance(weights, PerSampleBox):
             pair = np.flatnonzero(data.seen)
-            follow = sparse.csr_array(data.kernel.reshape(-1, S)[pair])
-            return cls(pair, follow, data.pair_counts.ravel()[pair] / total)
-        triples = data.transitions.reshape(-1, S)
-        pair, state = np.nonzero(triples)
+            return cls(
+                pair, sparse.csr_array(data.successors.rows[pair]), data.pair_counts.ravel()[pair] / total
+            )
+        triples = data.transition_counts.tocoo()
+        order = np.lexsort((triples.col, triples.row))
+        pair, state = triples.row[order].astype(np.int64), triples.col[order]
         follow = sparse.csr_array((np.ones(len(pair)), (np.arange(len(pair)), state)), shape=(len(pair), S))
-        mass = triples[pair, state] / total
+        mass = triples.data[order] / total
         ended = np.flatnonzero(data.ends)
         if len(ended):
             pair = np.concatenate([pair, ended])
@@ -174,6 +177,11 @@ class Critic:
         self._data = data
         self._weights = weights if weights is not None else Box()
         self._shape = (data.num_states, data.num_actions)
+        self._structured: BoxCritics | None = None
+        if sign and _has_structure(data, self._weights, values or Tabular()):
+            assert isinstance(self._weights, Box)
+            self._structured = BoxCritics(data, utility[None], [sign], self._weights.bound, weight)
+            return
         program = _assemble(data, utility, sign, self._weights, values or Tabular(), weight)
         self._solver: _Simplex | _Conic
         if isinstance(self._weights, L2Ball):
@@ -183,7 +191,47 @@ class Critic:
 
     def solve(self, policy: Float) -> Float:
         """The critic of a policy `(S, A)`: f, shape `(S, A)`, J-units."""
+        if self._structured is not None:
+            return self._structured.solve(policy)[0][0]
         return self._solver.solve(policy)[: policy.size].reshape(self._shape)
+
+
+def _has_structure(data: Counts, weights: WeightClass, values: ValueClass) -> bool:
+    """Whether `box_critics` solves these programs; small ones keep the simplex method, bit for bit."""
+    return isinstance(weights, Box) and isinstance(values, Tabular) and not data.successors.small
+
+
+class CriticBank:
+    """The reward's and the costs' critics of PDCA for one policy after another.
+
+    On large problems with `Box` and tabular F they are solved by their structure (`box_critics`), all
+    others by one linear or cone program each.
+    """
+
+    def __init__(self, data: Counts, weights: WeightClass, values: ValueClass):
+        self._structured: BoxCritics | None = None
+        self._programs: list[Critic] = []
+        utilities = np.concatenate([data.reward[None], data.costs])
+        signs = [1] + [-1] * data.num_costs
+        if _has_structure(data, weights, values):
+            assert isinstance(weights, Box)
+            self._structured = BoxCritics(data, utilities, signs, weights.bound)
+        else:
+            self._programs = [
+                Critic(data, utility, sign, weights, values)
+                for utility, sign in zip(utilities, signs, strict=True)
+            ]
+
+    def solve(self, policy: Float) -> tuple[Float, Float, float]:
+        """The critics f `(S, A)`, g `(I, S, A)`, and the largest duality gap of their programs, J-units.
+
+        The gap is NaN where a solver's own tolerance (1e-7) stands for it.
+        """
+        if self._structured is not None:
+            f, gaps = self._structured.solve(policy)
+            return f[0], f[1:], float(gaps.max())
+        solved = np.array([program.solve(policy) for program in self._programs])
+        return solved[0], solved[1:], float("nan")
 
 
 def _assemble(

@@ -77,10 +77,9 @@ class FittedQ:
     def _solve(self, policy: Float, utility: Float, worst: float) -> Float:
         data = self._data
         target = np.where(data.seen, utility, worst if self._pessimistic else 0.0)
-        P_pi = np.einsum("sa,sat->st", policy * data.seen, data.kernel)
         U_pi = np.einsum("sa,sa->s", policy, target)
-        V = np.linalg.solve(np.eye(data.num_states) - data.discount * P_pi, U_pi)
-        return np.where(data.seen, target + data.discount * data.kernel @ V, target)
+        V = data.successors.values(policy * data.seen, U_pi, data.discount)
+        return np.where(data.seen, target + data.successors.lookahead(V, data.discount), target)
 
     def _sweep(
         self, projection: Float, utility: Float, policy: Float | None, box: tuple[float, float]
@@ -89,7 +88,7 @@ class FittedQ:
         Q = np.zeros_like(utility)
         for _ in range(self._sweeps):
             V = Q.max(axis=1) if policy is None else np.einsum("sa,sa->s", policy, Q)
-            target = utility + data.discount * data.kernel @ V
+            target = utility + data.successors.lookahead(V, data.discount)
             new = np.clip((projection @ target.ravel()).reshape(Q.shape), *box)
             change = float(np.abs(new - Q).max())
             Q = new

@@ -71,6 +71,11 @@ class Mixture:
         """Normalised discounted occupancy `(S, A)` of the mixture: the weighted mean of the members'."""
         chosen = np.flatnonzero(self.weights)
         members = self.members[chosen]
+        if not cmdp.successors.small:
+            total = np.zeros(cmdp.reward.shape)
+            for weight, member in zip(self.weights[chosen], members, strict=True):
+                total += weight * cmdp.occupancy(member)
+            return total
         P_pi = np.einsum("ksa,sat->kst", members, cmdp.transition)
         inflow = (1.0 - cmdp.discount) * cmdp.start
         d = np.linalg.solve(

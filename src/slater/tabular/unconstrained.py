@@ -141,7 +141,7 @@ class PRORL:
         # Bv = (1 + alpha max |f'(w)|) H bounds the multipliers of the flow equations
         value_bound = (data.reward_scale + self.alpha * self.weight_bound) * data.horizon
         out = sparse.kron(sparse.eye_array(S), np.ones((1, A)))
-        into = sparse.csr_array(data.kernel.reshape(pairs, S).T)
+        into = data.successors.transposed
         flow = (data.discount * into - out) @ sparse.diags_array(rho)
         inflow = (1.0 - data.discount) * data.start
         eye_w, eye_u = sparse.eye_array(pairs), sparse.eye_array(S)
