@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import linprog
 
 from slater.tabular._check import Float
-from slater.tabular.classes import Box, ValueClass, WeightClass
+from slater.tabular._kernel import Resolvent
+from slater.tabular.classes import Box, Tabular, ValueClass, WeightClass
 from slater.tabular.counts import Counts
 from slater.tabular.critics import Critic
 from slater.tabular.mixture import Mixture
@@ -30,6 +32,9 @@ __all__ = [
 ]
 
 Fill = Literal["low", "high"]
+
+#: a row with fewer draws than this leans on the variance of the others
+FEW_DRAWS = 10
 
 
 class Estimator(Protocol):
@@ -60,10 +65,19 @@ class MinimaxEstimator:
 
     def __init__(self, data: Counts, weights: WeightClass | None = None, values: ValueClass | None = None):
         self._start = data.start
+        # without the advantage the exact minimum is the empirical model's Q, with pairs that the data do
+        # not pin down at their worst
+        self._model: ModelEstimator | None = None
+        if isinstance(weights or Box(), Box) and isinstance(values or Tabular(), Tabular):
+            self._model = None if data.successors.small else ModelEstimator(data)
+        if self._model is not None:
+            return
         self._critics = [Critic(data, cost, 0, weights, values, weight=1.0) for cost in data.costs]
 
     def costs(self, policy: Float) -> Float:
         """`f_i(s0, pi)` for each cost."""
+        if self._model is not None:
+            return self._model.costs(policy)
         return np.array([self._start @ (policy * c.solve(policy)).sum(axis=1) for c in self._critics])
 
 
@@ -80,9 +94,15 @@ def _fills(data: Counts, utilities: Float, fill: Fill) -> Float:
 def _state_values(data: Counts, policies: Float, utilities: Float, fill: Fill) -> Float:
     """V, shape `(K, m, S)`, with the value of unseen pairs set to the end of the box."""
     known = policies * data.seen
-    P_pi = np.einsum("ksa,sat->kst", known, data.kernel)
     U_pi = np.einsum("ksa,msa->kms", known, utilities)
     U_pi += np.einsum("ksa,m->kms", policies * ~data.seen, _fills(data, utilities, fill))
+    if not data.successors.small:
+        solved = [
+            Resolvent(data.successors.under(pi), data.discount).values(u.T).T
+            for pi, u in zip(known, U_pi, strict=True)
+        ]
+        return np.array(solved)
+    P_pi = np.einsum("ksa,sat->kst", known, data.kernel)
     system = np.eye(data.num_states) - data.discount * P_pi
     return np.linalg.solve(system, U_pi.transpose(0, 2, 1)).transpose(0, 2, 1)
 
@@ -103,23 +123,40 @@ def standard_error(data: Counts, mixture: Mixture, utility: Float, fill: Fill = 
     """Sampling error of `evaluate` for a mixture, J-units, by the delta method.
 
     `dJ / dPhat(s'|x) = discount H d(x) V(s')`, and the rows of Phat are independent multinomials with
-    N(x) draws. A row with a single draw is given half the range of the values as its deviation.
+    N(x) draws. A row with fewer than ten draws takes, as one draw more, the variance that the rows with
+    two and more have on average: a single draw has none of its own. What is chosen by maximising over
+    such rows is off by more than this; `pessimism` is against that.
     """
     use = np.flatnonzero(mixture.weights)
     members, weights = mixture.members[use], mixture.weights[use]
     V = _state_values(data, members, utility[None], fill)[:, 0]
     known = members * data.seen
-    P_pi = np.einsum("ksa,sat->kst", known, data.kernel)
-    system = np.eye(data.num_states) - data.discount * P_pi.transpose(0, 2, 1)
-    start = np.broadcast_to(data.start[:, None], (len(use), data.num_states, 1))
-    visits = np.linalg.solve(system, start) * known
-    gradient = data.discount * np.einsum("k,ksa,kt->sat", weights, visits, V)
-    N = data.pair_counts
-    mean = np.einsum("sat,sat->sa", data.kernel, gradient)
-    variance = np.einsum("sat,sat->sa", data.kernel, gradient**2) - mean**2
-    spread = (gradient.max(axis=2) - gradient.min(axis=2)) / 2.0
-    unbiased = np.where(N > 1, np.maximum(variance, 0.0) * N / np.maximum(N - 1, 1), spread**2)
-    return float(np.sqrt(np.sum(np.where(data.seen, unbiased / np.maximum(N, 1e-300), 0.0))))
+    if data.successors.small:
+        P_pi = np.einsum("ksa,sat->kst", known, data.kernel)
+        system = np.eye(data.num_states) - data.discount * P_pi.transpose(0, 2, 1)
+        start = np.broadcast_to(data.start[:, None], (len(use), data.num_states, 1))
+        visits = np.linalg.solve(system, start) * known
+    else:
+        flows = [data.successors.flows(member, data.start, data.discount) for member in known]
+        visits = np.array(flows)[:, :, None] * known
+    rows = data.successors.rows
+    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    flat = visits.reshape(len(use), -1)
+    gradient, scale = np.zeros(rows.nnz), np.zeros(rows.shape[0])
+    for weight, visit, value in zip(weights, flat, V, strict=True):
+        gradient += data.discount * weight * visit[row] * value[rows.indices]
+        scale += data.discount * weight * visit
+    N = data.pair_counts.ravel()
+    mean = np.bincount(row, rows.data * gradient, len(N))
+    variance = np.maximum(np.bincount(row, rows.data * gradient**2, len(N)) - mean**2, 0.0)
+    unbiased = variance * N / np.maximum(N - 1.0, 1.0)
+    # the average variance of values, in units of the pair's own scale
+    trust = np.where((N >= 2) & (scale > 1e-100), np.minimum(N - 1.0, FEW_DRAWS), 0.0)
+    relative = np.divide(unbiased, scale**2, out=np.zeros_like(scale), where=trust > 0)
+    pooled = float(trust @ relative) / max(float(trust.sum()), 1.0) * scale**2
+    few = (pooled + (N - 1.0) * unbiased) / np.maximum(N, 1.0)
+    per_draw = np.where(N >= FEW_DRAWS, unbiased, few)
+    return float(np.sqrt(np.sum(np.where(N > 0, per_draw / np.maximum(N, 1e-300), 0.0))))
 
 
 def minimax_interval(data: Counts, policy: Float, utility: Float, weights: Box) -> tuple[float, float]:
@@ -136,22 +173,25 @@ def minimax_interval(data: Counts, policy: Float, utility: Float, weights: Box) 
     seen = np.flatnonzero(data.seen)
     rho = data.distribution.ravel()[seen]
     first = (data.start[:, None] * policy).ravel()
-    follow = np.einsum("xt,ta->xta", data.kernel.reshape(-1, S)[seen], policy).reshape(len(seen), pairs)
-    residual = np.eye(pairs)[seen] - data.discount * follow
+    # residual = select - discount * Phat V, with V(s) = sum_a pi(a|s) f(s, a)
+    average = sparse.csr_array((policy.ravel(), (np.repeat(np.arange(S), A), np.arange(pairs))), (S, pairs))
+    select = sparse.csr_array((np.ones(len(seen)), (np.arange(len(seen)), seen)), (len(seen), pairs))
+    residual = select - data.discount * (data.successors.rows[seen] @ average)
+    eye = sparse.eye_array(len(seen))
     u = utility.ravel()[seen]
     box = [data.value_box(utility)] * pairs + [(0.0, None)] * len(seen)
     penalty = data.horizon * weights.bound * rho
     # p >= -dbar for the lower end, p >= dbar for the upper
     low = linprog(
         np.concatenate([first, penalty]),
-        A_ub=np.hstack([-residual, -np.eye(len(seen))]),
+        A_ub=sparse.hstack([-residual, -eye], format="csr"),
         b_ub=-u,
         bounds=box,
         method="highs",
     )
     high = linprog(
         np.concatenate([-first, penalty]),
-        A_ub=np.hstack([residual, -np.eye(len(seen))]),
+        A_ub=sparse.hstack([residual, -eye], format="csr"),
         b_ub=u,
         bounds=box,
         method="highs",
