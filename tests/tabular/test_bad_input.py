@@ -121,7 +121,7 @@ def rows(**changes) -> dict:
 DATASETS = {
     "empty": ({key: [] for key in ("states", "actions", "next_states", "rewards", "costs")}, "empty"),
     "start-never-left": ({"start": 3, "num_states": 5}, "state 3", "no action"),
-    "start-distribution-never-left": ({"start": [0.5, 0.25, 0.0, 0.25], "num_states": 4}, "state 3"),
+    "start-distribution-never-left": ({"start": [0, 0, 0, 0.5, 0.5], "num_states": 5}, "state 3"),
     "discount-one": ({"discount": 1.0}, "discount", "1"),
     "state-out-of-range": ({"num_states": 2}, "states[2]", "2"),
     "next-state-out-of-range": ({"next_states": [1, 7, 0, 0], "num_states": 3}, "next_states[1]", "7"),

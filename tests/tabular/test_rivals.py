@@ -55,7 +55,8 @@ def generous(seed: int) -> tab.CMDP:
 @pytest.mark.parametrize("name", QUICK)
 def test_the_same_data_give_the_same_result_and_stay_untouched(name: str) -> None:
     data = without_pair(sampled(generous(1), 800, 1), 2, 1)
-    fields = [f.name for f in dataclasses.fields(data)]
+    # the sparse counts as the array that they stand for
+    fields = ["transitions", *(f.name for f in dataclasses.fields(data) if f.name != "transition_counts")]
     before = {f: np.array(getattr(data, f)) for f in fields}
     first, second = QUICK[name].run(data), QUICK[name].run(data)
     for f in fields:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slater.errors import InputError
 from slater.tabular._check import Float
@@ -14,15 +15,21 @@ __all__ = ["NaturalPolicyGradient"]
 class NaturalPolicyGradient:
     """`pi_{k+1}(a|s) ∝ pi_k(a|s) exp(step * z_k(s, a))` for scaled values z in [-1, 1], from uniform.
 
+    With `support` `(S, A)` the actions outside it are never taken, except in states that have none in it.
+
     The regret against any policy is at most `ln(A) / (step K) + step / 2` a round.
     """
 
-    def __init__(self, states: int, actions: int, step: float):
+    def __init__(self, states: int, actions: int, step: float, support: NDArray[np.bool_] | None = None):
         if not step > 0:
             raise InputError(f"the step of the policy player is {step:g}, but it must be positive.")
         self._logits = np.zeros((states, actions))
         self._step = step
         self.policy = uniform_policy(states, actions)
+        if support is not None:
+            free = support | ~support.any(axis=1, keepdims=True)
+            self._logits[~free] = -np.inf
+            self.policy = free / free.sum(axis=1, keepdims=True)
 
     def update(self, scaled_values: Float) -> Float:
         """The next policy `(S, A)`."""

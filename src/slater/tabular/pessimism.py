@@ -1,0 +1,153 @@
+"""Thin coverage: what the number of visits of each pair says about the estimates that rest on it.
+
+Real logs see most pairs never and many once or twice. Such a pair has a row `Phat(. | s, a)` that is one
+draw, and whoever maximises over many of them finds the luckiest. The counts say how far to trust each:
+with V the behaviour policy's values on the empirical model, what follows a pair, `discount Phat V`, is off by
+
+    error(x)     = discount sqrt(variance(x) / N(x))                                   one standard error
+    Hoeffding    = discount (max V - min V) sqrt(log(2 m / delta) / (2 N))
+    Bernstein    = discount (sqrt(2 variance(x) L / N) + 7 (max V - min V) L / (3 (N - 1)))
+
+(m pairs seen, L = log(4 m / delta); the last after Maurer and Pontil, 2009). `pessimistic` takes a multiple
+of the first off the reward and adds it to each cost, pair by pair: every estimate, critic and program on
+that data is then pessimistic where the data are thin, whichever algorithm runs. The theory's multiples are
+several times what limits leave room for on such logs; `affordable` is the largest with which the limits can
+still be met.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from slater.errors import InputError
+from slater.tabular._check import Float
+from slater.tabular.counts import Counts
+from slater.tabular.mixture import Mixture
+
+__all__ = ["affordable", "pair_bounds", "pair_errors", "pessimistic", "rare_share"]
+
+#: a pair with fewer visits than this is called rarely visited, and its variance leans on that of the others
+RARE = 10
+
+#: halvings of the interval in which `affordable` looks
+HALVINGS = 5
+
+
+def pair_errors(data: Counts, utilities: Float) -> Float:
+    """Standard errors of `discount Phat V`, shape `(m, S, A)`, J-units, for utilities `(m, S, A)`.
+
+    The variance of a row is its own and, as one more draw, the mean variance of the rows with at least
+    two visits; a row that was seen once has that mean. Zero where there are no data.
+    """
+    N = np.where(data.seen, data.pair_counts, 1.0)
+    errors = []
+    for V in _behaviour_values(data, utilities):
+        variance = _variances(data, V)
+        many = data.pair_counts >= 2
+        weights = np.where(many, np.minimum(data.pair_counts - 1.0, RARE), 0.0)
+        unbiased = variance * N / np.maximum(N - 1.0, 1.0)
+        pooled = float(np.sum(weights * unbiased) / max(float(weights.sum()), 1.0))
+        errors.append(data.discount * np.sqrt((pooled + N * variance) / N / N))
+    return np.where(data.seen, np.array(errors), 0.0)
+
+
+def pair_bounds(
+    data: Counts,
+    utilities: Float,
+    *,
+    delta: float = 0.05,
+    kind: Literal["bernstein", "hoeffding"] = "bernstein",
+) -> Float:
+    """Bounds on the error of `discount Phat V` that hold for all seen pairs at once, `(m, S, A)`, J-units.
+
+    With probability at least `1 - delta` for each utility, for V fixed in advance. A pair seen once has no
+    Bernstein bound but the range itself, and no bound exceeds the range.
+    """
+    if not 0.0 < delta < 1.0:
+        raise InputError(f"delta is {delta:g}, but a probability strictly between 0 and 1 is needed.")
+    if kind not in ("bernstein", "hoeffding"):
+        raise InputError(f"kind is {kind!r}; choose bernstein or hoeffding.")
+    N, pairs = data.pair_counts, max(int(data.seen.sum()), 1)
+    bounds = []
+    for V in _behaviour_values(data, utilities):
+        # a row that ends episodes has value 0 among its successors
+        width = max(float(V.max()), 0.0) - min(float(V.min()), 0.0)
+        if kind == "hoeffding":
+            bound = width * np.sqrt(np.log(2 * pairs / delta) / (2 * np.maximum(N, 1.0)))
+        else:
+            log = np.log(4 * pairs / delta)
+            unbiased = _variances(data, V) * N / np.maximum(N - 1.0, 1.0)
+            bound = np.sqrt(2 * unbiased * log / np.maximum(N, 1.0))
+            bound = np.where(N > 1, bound + 7 * width * log / (3 * np.maximum(N - 1.0, 1e-9)), width)
+        bounds.append(data.discount * np.minimum(bound, width))
+    return np.where(data.seen, np.array(bounds), 0.0)
+
+
+def _behaviour_values(data: Counts, utilities: Float) -> Float:
+    """V of the behaviour policy on the empirical model, `(m, S)`; nothing follows a state without data."""
+    policy = data.behaviour * data.seen
+    return np.array(
+        [
+            data.successors.values(policy, np.einsum("sa,sa->s", policy, utility), data.discount)
+            for utility in utilities
+        ]
+    )
+
+
+def _variances(data: Counts, V: Float) -> Float:
+    """Variance of the next state's value in each row of Phat, `(S, A)`; episodes that end have value 0."""
+    shape = data.pair_counts.shape
+    mean = (data.successors.rows @ V).reshape(shape)
+    return np.maximum((data.successors.rows @ V**2).reshape(shape) - mean**2, 0.0)
+
+
+def pessimistic(data: Counts, strength: float) -> Counts:
+    """The data with `strength` standard errors of each pair off its reward and on each of its costs."""
+    if not strength >= 0.0 or not np.isfinite(strength):
+        raise InputError(f"the pessimism is {strength:g} standard errors, but it must not be negative.")
+    if strength == 0.0:
+        return data
+    errors = strength * pair_errors(data, np.concatenate([data.reward[None], data.costs]))
+    return dataclasses.replace(data, reward=data.reward - errors[0], costs=data.costs + errors[1:])
+
+
+def affordable(data: Counts, limits: Float, most: float) -> float:
+    """The largest pessimism up to `most` at which a policy of the empirical model meets `limits` `(I,)`.
+
+    To one part in 2^5 of `most`; zero if the limits are out of reach without any.
+    """
+
+    def reachable(strength: float) -> bool:
+        model = pessimistic(data, strength).model("pessimistic", limits)
+        return model.closest(enough=0.0)[0] <= 0.0
+
+    if data.num_costs == 0 or reachable(most):
+        return most
+    low, high = 0.0, most
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if reachable(middle) else (low, middle)
+    return low
+
+
+def rare_share(data: Counts, mixture: Mixture, fewer_than: float = RARE) -> float:
+    """Share of the mixture's decisions, on the empirical model, in pairs with fewer visits than this.
+
+    Discounted, between 0 and 1; pairs without data count, and what follows them is not known and does not.
+    Decisions in states that only lead to themselves (where an episode has ended) are left out.
+    """
+    model = data.model("pessimistic")
+    S = data.num_states
+    idle = np.full((len(mixture.members), 2, data.num_actions), 1.0 / data.num_actions)
+    extended = Mixture(np.concatenate([mixture.members, idle], axis=1), mixture.weights)
+    occupancy = extended.occupancy(model)[:S]
+    diagonal = data.transition_counts[
+        np.arange(S * data.num_actions), np.repeat(np.arange(S), data.num_actions)
+    ]
+    stays = np.asarray(diagonal).reshape(data.pair_counts.shape) == data.pair_counts
+    occupancy[np.all(stays | ~data.seen, axis=1) & data.seen.any(axis=1)] = 0.0
+    total = float(occupancy.sum())
+    return float(occupancy[data.pair_counts < fewer_than].sum() / total) if total > 0 else 0.0
