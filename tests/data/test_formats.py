@@ -303,7 +303,10 @@ def test_a_csv_from_a_spreadsheet_with_a_column_map(tmp_path):
     ("text", "words"),
     [
         ("obs_0,action_0,reward,cost,terminal\n1,2,3,4\n", "damaged or is no CSV"),
-        ("obs_0,action_0,reward,cost,terminal\n1,2,oops,4,1\n", "damaged or is no CSV"),
+        (
+            "obs_0,action_0,reward,cost,terminal\n1,2,oops,4,1\n",
+            "'reward' \\(rewards\\) holds text \\('oops' in row 0\\)",
+        ),
         ("obs_0,action_0,reward,cost,terminal\n1,2,3,4,maybe\n", "neither 0 nor 1"),
         ("obs_0,action_0,reward,cost,terminal\n1,0.5,,4,1\n", "NaN"),
         ("obs_0,action_0,action_0,cost,terminal\n1,2,3,4,1\n", "twice"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -15,8 +16,10 @@ from slater.commands.parse import Positional, choose, parse
 from slater.data.download import locate
 from slater.data.files import convert, inspect, open_file
 from slater.data.formats.base import ReadOptions, parse_columns
+from slater.data.missing import Missing
 from slater.data.show import draw, summary_text
 from slater.data.summary import summarise
+from slater.errors import InputError
 from slater.limits import Limit
 
 __all__ = ["run"]
@@ -36,8 +39,8 @@ class Reading:
 
     columns: tuple[str, ...] = ()
     """ROLE=NAME[,NAME...] for files with other names, e.g. observations=x,y costs=infos/cost; roles are
-    observations, actions, rewards, costs, terminals, timeouts, next_observations, episode, propensity and
-    source; a name may be a pattern such as obs_*, and - leaves a role out."""
+    observations, actions, rewards, costs, terminals, timeouts, next_observations, episode, propensity,
+    source and time (checked for gaps); a name may be a pattern such as obs_*, and - leaves a role out."""
     cost_names: tuple[str, ...] = ()
     """Names of the costs, in the order of their columns."""
     env_id: str | None = None
@@ -54,6 +57,10 @@ class Reading:
     """Whether actions are indices; by default, if there is one whole number per row."""
     clip_actions: bool = False
     """Clip actions to the bounds instead of reporting those outside as errors."""
+    drop_missing: bool = False
+    """Leave out rows that lack a number; they are counted."""
+    fill: Literal["forward"] | None = None
+    """Fill a missing number with that of the row before, in the same episode; filled rows are counted."""
 
     def options(self) -> ReadOptions:
         """The same for the library."""
@@ -67,7 +74,13 @@ class Reading:
             cost_names=self.cost_names or None,
             discrete=self.discrete,
             clip_actions=self.clip_actions,
+            missing=self._missing(),
         )
+
+    def _missing(self) -> Missing:
+        if self.drop_missing and self.fill:
+            raise InputError("--drop-missing and --fill exclude each other: choose one.")
+        return "drop" if self.drop_missing else self.fill or "refuse"
 
 
 @dataclass(frozen=True)

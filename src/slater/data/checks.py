@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -23,16 +24,28 @@ class Inspector:
     """Takes blocks of rows in order (`update`), then `finish`; notes problems in `findings`.
 
     derived: next observations were made from the following rows, so comparing them would say nothing.
-    Memory does not grow with the number of rows.
+    labels: role -> names of its columns, for messages. Memory grows with the number of episodes only.
     """
 
     def __init__(
-        self, cost_names: Sequence[str], metadata: Metadata, findings: Findings, *, derived: bool = False
+        self,
+        cost_names: Sequence[str],
+        metadata: Metadata,
+        findings: Findings,
+        *,
+        derived: bool = False,
+        labels: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._metadata = metadata
         self._cost_names = tuple(cost_names)
         self._findings = findings
         self._derived = derived
+        self._labels = labels or {}
+        self._low: dict[str, NDArray[Any]] = {}
+        self._high: dict[str, NDArray[Any]] = {}
+        self._before: dict[str, NDArray[Any]] | None = None  # the last row, if its episode goes on
+        self._content = blake2b(digest_size=16)  # of the episode so far
+        self._contents: set[bytes] = set()
         self._size = 0
         self._started = 0  # row at which the current episode began
         self._timeout_lengths: Counter[int] = Counter()
@@ -47,11 +60,15 @@ class Inspector:
         offset = self._size
         note = self._findings.add
         for name in ("observations", "actions", "rewards", "costs", "next_observations"):
+            if name == "next_observations" and self._derived:
+                continue  # it would only repeat what observations say
             values = rows[name]
             if values.dtype.kind == "f":
                 finite = np.isfinite(values)
-                bad = ~(finite if values.ndim == 1 else finite.all(axis=1))
-                note("error", name, "is NaN or infinite", offset + np.flatnonzero(bad))
+                table = ~finite.reshape(len(values), -1)
+                for column, words in self._columns(name, table.shape[1]):
+                    bad = table.any(axis=1) if column is None else table[:, column]
+                    note("error", name, f"{words}is NaN or infinite", offset + np.flatnonzero(bad))
         self._check_actions(rows["actions"], offset)
         costs, rewards = rows["costs"], rows["rewards"]
         for index, name in enumerate(self._cost_names):
@@ -71,12 +88,55 @@ class Inspector:
         )
         if not self._derived:
             self._check_continuity(rows, after, offset)
+        self._check_repeats(rows, offset)
+        for name in ("observations", "actions"):
+            low, high = np.fmin.reduce(rows[name]), np.fmax.reduce(rows[name])
+            self._low[name] = np.asarray(np.fmin(self._low[name], low) if name in self._low else low)
+            self._high[name] = np.asarray(np.fmax(self._high[name], high) if name in self._high else high)
         self._check_lengths(rows, offset)
         if "propensity" in rows:
             self._check_propensity(rows["propensity"], offset, discrete=rows["actions"].ndim == 1)
         if "source" in rows:
             self._check_source(rows, offset)
         self._size += len(rewards)
+
+    def _columns(self, name: str, width: int) -> list[tuple[int | None, str]]:
+        """Columns to speak of one by one, with the words for each, or all of a role at once."""
+        labels = self._labels.get(name, ())
+        if len(labels) != width:
+            return [(None, "")]
+        return [(index, f"the column {label!r} ") for index, label in enumerate(labels)]
+
+    def _check_repeats(self, rows: Mapping[str, NDArray[Any]], offset: int) -> None:
+        """Rows that repeat the row before them, and episodes that were there already."""
+        ends = rows["terminals"] | rows["timeouts"]
+        if rows["actions"].ndim == 2:  # a discrete world may well stand still
+            same = np.ones(len(ends), dtype=np.bool_)
+            for name in ("observations", "actions", "rewards", "costs"):
+                values = rows[name].reshape(len(ends), -1)
+                same[1:] &= (values[1:] == values[:-1]).all(axis=1)
+                same[0] &= self._before is not None and bool((values[0] == self._before[name]).all())
+            same[1:] &= ~ends[:-1]
+            message = "repeats the row before it in every number; was it logged twice?"
+            self._findings.add("warning", "rows", message, offset + np.flatnonzero(same))
+            self._before = None
+            if not ends[-1]:
+                names = ("observations", "actions", "rewards", "costs")
+                self._before = {name: rows[name][-1].reshape(-1) for name in names}
+        start, copies = 0, []
+        columns = [np.ascontiguousarray(rows[name]) for name in ("observations", "actions", "rewards")]
+        for stop in [*(np.flatnonzero(ends) + 1).tolist(), len(ends)]:
+            for values in columns:
+                self._content.update(values[start:stop].tobytes())
+            if stop > start and ends[stop - 1]:
+                digest = self._content.digest()
+                if digest in self._contents:
+                    copies.append(stop - 1)
+                self._contents.add(digest)
+                self._content = blake2b(digest_size=16)
+            start = stop
+        message = "an episode that ends here is a copy of an earlier one"
+        self._findings.add("warning", "rows", message, offset + np.array(copies, dtype=np.int64))
 
     def _check_propensity(self, values: NDArray[np.float64], offset: int, *, discrete: bool) -> None:
         note = self._findings.add
@@ -216,6 +276,16 @@ class Inspector:
         for name, seen in zip(self._cost_names, self._has_cost, strict=True):
             if not seen:
                 note("warning", "costs", f"the cost {name!r} is zero in every row; no limit on it can bind")
+        for name, low in self._low.items():
+            lows, highs = np.atleast_1d(low), np.atleast_1d(self._high[name])
+            labels = self._labels.get(name, ())
+            constant = [
+                f"the column {labels[i]!r}" if len(labels) == len(lows) else f"entry {i}"
+                for i in np.flatnonzero(lows == highs).tolist()
+            ]
+            if constant:
+                shown = ", ".join(constant[:10]) + (", ..." if len(constant) > 10 else "")
+                note("warning", name, f"{shown}: the same in every row")
         if self._reward_range[0] == self._reward_range[1]:
             note("warning", "rewards", f"is {self._reward_range[0]:g} in every row")
 

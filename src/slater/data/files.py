@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slater.data.assemble import Layout, Rows, layout_of, stream_rows
 from slater.data.checks import Inspector
 from slater.data.dataset import Dataset, Fingerprint, Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
-from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source
+from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source, read_options
 from slater.data.formats.dsrl import DsrlSink, DsrlSource
 from slater.data.formats.minari import MinariSink, MinariSource, is_minari
 from slater.data.formats.npz import NpzSink, NpzSource
 from slater.data.formats.store import StoreSink, StoreSource, is_store
-from slater.data.formats.tables import TableSink, TableSource
+from slater.data.formats.tables import TableSink, TableSource, parquet_files
+from slater.data.missing import Missing, MissingValues
+from slater.data.order import watch_time
 from slater.data.problems import Findings, Report
 from slater.data.store import StoredDataset
 from slater.errors import InputError
@@ -77,7 +80,11 @@ def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
     if is_minari(file):
         return MinariSource(text, options)
     if file.is_dir():
-        raise InputError(f"{path} is a folder, but neither a store nor a Minari dataset.")
+        if not parquet_files(file):
+            raise InputError(
+                f"{path} is a folder, but neither a store nor a Minari dataset, and holds no Parquet files."
+            )
+        return TableSource(file, options)
     if not file.is_file():
         raise InputError(f"{path} is no ordinary file.")
     return _READERS[_format_of(file)](file, options)
@@ -108,6 +115,7 @@ class Opened:
     layout: Layout | None
     metadata: Metadata
     findings: Findings
+    missing: Missing = "refuse"
 
     @property
     def report(self) -> Report:
@@ -127,13 +135,27 @@ class Opened:
         if layout is None:
             return
         inspector = Inspector(
-            layout.cost_names, self.metadata, self.findings, derived="next_observations" not in layout.present
+            layout.cost_names,
+            self.metadata,
+            self.findings,
+            derived="next_observations" not in layout.present,
+            labels=self.source.labels,
         )
         content = Fingerprint(layout.cost_names)
         stated = self.source.fingerprint
-        for rows, after in stream_rows(
-            self.source.blocks(block_rows or self.source.block_rows()), layout, self.findings
-        ):
+        blocks: Iterator[Mapping[str, NDArray[Any]]] = self.source.blocks(
+            block_rows or self.source.block_rows()
+        )
+        if "time" in self.source.columns:
+            blocks = watch_time(blocks, self.findings)
+        if self.missing == "refuse":
+            stream = stream_rows(blocks, layout, self.findings)
+        else:
+            holes = MissingValues(self.missing, self.findings)
+            derived = "next_observations" not in layout.present
+            stream = holes.rows(stream_rows(holes.raw(blocks), layout, self.findings), derived=derived)
+            stated = None  # the rows are no longer those that were written
+        for rows, after in stream:
             inspector.update(rows, after)
             if stated is not None:
                 content.update(rows)
@@ -156,7 +178,7 @@ def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
     action_dim = None if actions is None else (actions.tail[0] if actions.tail else 1)
     metadata = options.override(source.metadata, action_dim)
     layout = layout_of(
-        source.columns,
+        {role: column for role, column in source.columns.items() if role != "time"},
         cost_names=options.cost_names or source.cost_names or _mapped_cost_name(source, options),
         metadata=metadata,
         findings=findings,
@@ -169,7 +191,7 @@ def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
             raise InputError("To clip actions, give their bounds: --action-low and --action-high.")
         bounds = (np.asarray(metadata.action_low, np.float32), np.asarray(metadata.action_high, np.float32))
         layout = replace(layout, clip=bounds)
-    return Opened(source, layout, metadata, findings)
+    return Opened(source, layout, metadata, findings, options.missing)
 
 
 def _mapped_cost_name(source: Source, options: ReadOptions) -> tuple[str, ...] | None:
@@ -180,8 +202,17 @@ def _mapped_cost_name(source: Source, options: ReadOptions) -> tuple[str, ...] |
     return (mapped[0].rpartition("/")[2],)
 
 
-def load(path: str | Path, options: ReadOptions | None = None) -> Dataset:
-    """Read a file of any known format into memory; any error that the checks find is raised."""
+def load(path: str | Path, options: ReadOptions | None = None, **told: Any) -> Dataset:
+    """Read a file of any known format into memory; any error that the checks find is raised.
+
+    What the file does not say can be told, as options or by their names:
+    `load("log.csv", columns={"observations": ["x", "v"], "costs": "wear", ...}, missing="drop")`; see
+    `ReadOptions`. Columns may also be texts, as on the command line: ["observations=x,v", "costs=wear"].
+    """
+    if told:
+        if options is not None:
+            raise InputError("Give either options or their names, not both.")
+        options = read_options(**told)
     opened = open_file(path, options)
     with opened.source:
         try:

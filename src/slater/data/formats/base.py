@@ -6,7 +6,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from slater.data.assemble import RAW_FIELDS, Column, Rows
 from slater.data.dataset import Metadata
+from slater.data.missing import CHOICES, Missing
 from slater.data.problems import Findings
 from slater.errors import InputError
 
@@ -31,6 +32,8 @@ __all__ = [
     "stack_columns",
 ]
 
+#: What a column can be to us; `time` is checked and not kept.
+ROLES = (*RAW_FIELDS, "time")
 #: Rows read at a time, unless they are so wide that a block would be larger than `_BLOCK_BYTES`.
 BLOCK_ROWS = 65_536
 _BLOCK_BYTES = 16 * 2**20
@@ -42,11 +45,14 @@ class ReadOptions:
 
     columns: role -> names in the file, e.g. {"observations": ("x", "y"), "costs": ("infos/cost",)}. The
         roles are observations, actions, rewards, costs, terminals, timeouts, next_observations, episode,
-        propensity, source. Several names are put side by side; a name may end in *: all that begin so,
-        numbers in order. No name at all, (), leaves out what the file has under the role's own name.
+        propensity, source, and time, which is checked for order and gaps and not kept. Several names are
+        put side by side; a name may end in *: all that begin so, numbers in order. No name at all, (),
+        leaves out what the file has under the role's own name.
     cost_names: names of the costs, in order.
     discrete: whether actions are indices; by default they are if there is one integer per row.
     clip_actions: clip continuous actions to the bounds instead of reporting those outside.
+    missing: what to do with rows that lack a number: "refuse" them, "drop" them, or take the value of the
+        row before ("forward"); see `slater.data.missing`.
     """
 
     env_id: str | None = None
@@ -58,13 +64,16 @@ class ReadOptions:
     cost_names: tuple[str, ...] | None = None
     discrete: bool | None = None
     clip_actions: bool = False
+    missing: Missing = "refuse"
 
     def __post_init__(self) -> None:
+        if self.missing not in CHOICES:
+            raise InputError(
+                f"What to do with missing values is one of {', '.join(CHOICES)}, not {self.missing!r}."
+            )
         for role in self.columns:
-            if role not in RAW_FIELDS:
-                raise InputError(
-                    f"There is no role {role!r} for a column; the roles are {', '.join(RAW_FIELDS)}."
-                )
+            if role not in ROLES:
+                raise InputError(f"There is no role {role!r} for a column; the roles are {', '.join(ROLES)}.")
         for name in ("horizon", "num_actions"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -72,6 +81,28 @@ class ReadOptions:
         for name in ("action_low", "action_high"):
             if any(not math.isfinite(bound) for bound in getattr(self, name) or ()):
                 raise InputError(f"The option {name} must be finite.")
+
+    def to_json(self) -> dict[str, Any]:
+        """What is told, as a JSON object for the record of a run; `from_json` reads it back."""
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {name: value for name, value in told.items() if value != getattr(ReadOptions(), name)}
+        if "columns" in plain:
+            plain["columns"] = {role: list(names) for role, names in self.columns.items()}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> ReadOptions:
+        """Read what `to_json` wrote; what does not fit is an `InputError`."""
+        known = {field.name for field in fields(cls)}
+        try:
+            told: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items()}
+            if "columns" in told:
+                told["columns"] = {str(role): tuple(map(str, n)) for role, n in told["columns"].items()}
+            if not set(told) <= known:
+                raise ValueError(f"unknown {', '.join(sorted(set(told) - known))}")
+            return cls(**told)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"The record of how the data was read is damaged ({error}).") from None
 
     def override(self, metadata: Metadata, action_dim: int | None) -> Metadata:
         """The file's metadata with what the options say put over it; one bound serves all dimensions."""
@@ -87,6 +118,29 @@ class ReadOptions:
             "num_actions": self.num_actions,
         }
         return replace(metadata, **{name: value for name, value in told.items() if value is not None})  # type: ignore[arg-type]
+
+
+def read_options(
+    columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None, **told: Any
+) -> ReadOptions:
+    """Options from plain values: columns as a mapping from roles to names, or as texts "ROLE=NAME,NAME"."""
+    if columns is None:
+        mapped: dict[str, tuple[str, ...]] = {}
+    elif isinstance(columns, str):
+        mapped = parse_columns(columns.split())
+    elif isinstance(columns, Mapping):
+        mapped = {
+            role: (names,) if isinstance(names, str) else tuple(names) for role, names in columns.items()
+        }
+    else:
+        mapped = parse_columns(columns)
+    known = {field.name for field in fields(ReadOptions)}
+    for name in told:
+        if name not in known:
+            raise InputError(
+                f"There is no option {name!r} for reading; there are {', '.join(sorted(known))}."
+            )
+    return ReadOptions(columns=mapped, **told)
 
 
 def parse_columns(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -154,6 +208,8 @@ class Source(ABC):
     cost_names: tuple[str, ...] | None = None
     discrete: bool | None = None
     fingerprint: str | None = None
+    #: role -> the names of its columns, where a person gave them names; used in messages
+    labels: Mapping[str, tuple[str, ...]] = {}
     #: the environment is known to clip actions, so those outside the bounds are clipped, with a warning
     clips_actions: bool = False
     #: the format itself says where every episode ends, the last one included, whatever the flags say

@@ -1,15 +1,18 @@
 """Parquet and CSV: one row per step, columns found by name or by a small column map.
 
 Without a map these names are looked for: obs_*, action or action_*, reward, cost or cost_*, terminal,
-timeout, episode, next_obs_*, next_known, propensity, source; the writers use them. A Parquet column may
-also be a list per row. The notes (metadata, cost names, fingerprint) are in the schema of a Parquet file,
-and beside a CSV file (NAME.csv.json), which has no place for them; a CSV file without notes is read as it
-is, and its horizon and bounds are told by options.
+timeout, episode, next_obs_*, next_known, propensity, source, and time or timestamp (only checked); the
+writers use them. A Parquet column may also be a list per row, and a folder of Parquet files is one table:
+its files in the order of their names, with the keys of folders such as day=3 as columns. The notes
+(metadata, cost names, fingerprint) are in the schema of a Parquet file, and beside a CSV file
+(NAME.csv.json), which has no place for them; a CSV file without notes is read as it is, and its horizon
+and bounds are told by options.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,7 +36,7 @@ from slater.data.formats.base import (
 )
 from slater.errors import InputError
 
-__all__ = ["TableSink", "TableSource"]
+__all__ = ["TableSink", "TableSource", "parquet_files"]
 
 #: role -> candidate name lists; the first that is present is taken
 _DEFAULTS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -48,7 +51,10 @@ _DEFAULTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "episode": (("episode",),),
     "propensity": (("propensity",),),
     "source": (("source",),),
+    "time": (("time",), ("timestamp",)),
 }
+_TEXT = ("episode", "source", "time")
+_FLAGS = ("terminals", "timeouts", "next_known")
 
 
 def _arrow() -> Any:
@@ -69,6 +75,8 @@ class TableSource(Source):
         self._path = path
         self.name = str(path)
         self.format = "csv" if path.suffix.lower() in (".csv", ".tsv") else "parquet"
+        self._files = parquet_files(path) if path.is_dir() else [path]
+        self._roles: dict[str, list[str]] = {}
         self._discrete = options.discrete
         self._bounded = options.action_low is not None
         schema, rows = self._guard(self._schema)
@@ -90,6 +98,7 @@ class TableSource(Source):
         if self.format == "csv":
             schema = self._guard(lambda: self._csv_reader().schema)
         self.columns = {role: self._column(role, schema, rows) for role in self._roles}
+        self.labels = {role: tuple(names) for role, names in self._roles.items() if role not in _FLAGS}
         costs = self._roles.get("costs", [])
         if len(costs) > 1:
             self.cost_names = tuple(name.removeprefix("cost_") for name in costs)
@@ -112,15 +121,48 @@ class TableSource(Source):
         except InputError:
             raise
         except (self._arrow.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
+            if self.format == "csv":
+                self._explain_text()
             damaged(self._path, error, "CSV table" if self.format == "csv" else "Parquet file")
+
+    def _explain_text(self) -> None:
+        """Name the column and row where a CSV table has text in place of a number, if that is wrong."""
+        roles = {n: role for role, names in self._roles.items() for n in names}
+        numeric = {name: role for name, role in roles.items() if role not in (*_FLAGS, *_TEXT)}
+        nulls = set(self._arrow.csv.ConvertOptions().null_values)
+        found: dict[str, tuple[int, str, int]] = {}
+        try:
+            row = 0
+            for batch in self._csv_reader(texts=tuple(numeric)):
+                for name in numeric:
+                    for place, text in enumerate(batch.column(name).to_pylist()):
+                        if text is not None and text.strip() not in nulls and not _is_number(text):
+                            first = found.get(name, (row + place, text, 0))
+                            found[name] = (*first[:2], first[2] + 1)
+                row += batch.num_rows
+        except (self._arrow.ArrowException, OSError, ValueError, KeyError):
+            return  # it is not even a table
+        for name, (first_row, text, count) in found.items():
+            raise InputError(_not_numbers(self._path, name, numeric[name], text, first_row, count))
 
     def _schema(self) -> tuple[Any, int | None]:
         if self.format == "csv":
             return self._csv_reader(first=True).schema, None
-        with self._arrow.parquet.ParquetFile(self._path, page_checksum_verification=True) as file:
-            return file.schema_arrow, file.metadata.num_rows
+        total, schema = 0, None
+        for path in self._files:
+            with self._arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+                own = file.schema_arrow.remove_metadata()
+                for name, value in _folder_keys(self._path, path).items():
+                    if name not in own.names:
+                        own = own.append(self._arrow.field(name, self._arrow.scalar(value).type))
+                if schema is not None and own.names != schema.names:
+                    raise InputError(f"{path} has other columns than {self._files[0]}: {listing(own.names)}.")
+                schema, total = schema or own, total + file.metadata.num_rows
+        return schema, total
 
     def _parquet_notes(self) -> bytes | None:
+        if self._path.is_dir():  # each file has notes of its own, which are not those of the whole
+            return None
         with self._arrow.parquet.ParquetFile(self._path) as file:
             found: bytes | None = (file.metadata.metadata or {}).get(b"slater")
         return found
@@ -138,16 +180,22 @@ class TableSource(Source):
         chosen, _ = mapped_roles(roles, options)
         return {role: expand_names(role, wanted, names) for role, wanted in chosen.items()}
 
-    def _csv_reader(self, first: bool = False) -> Any:
-        """A streaming CSV reader; numbers are read as such, so that one odd block cannot change a type."""
+    def _csv_reader(self, first: bool = False, texts: tuple[str, ...] = ()) -> Any:
+        """A streaming CSV reader; numbers are read as such, so that one odd block cannot change a type.
+
+        texts: columns to read as text whatever they hold.
+        """
         arrow = self._arrow
         types = {}
         if not first:
             for role, names in self._roles.items():
-                if role == "episode" or (role == "actions" and len(names) == 1 and not self._continuous):
+                if role in ("episode", "time") or (
+                    role == "actions" and len(names) == 1 and not self._continuous
+                ):
                     continue
-                text = role in ("terminals", "timeouts", "next_known", "source")
+                text = role in (*_FLAGS, "source")
                 types.update({name: arrow.string() if text else arrow.float64() for name in names})
+        types.update({name: arrow.string() for name in texts})
         delimiter = "\t" if self._path.suffix.lower() == ".tsv" else ","
         return arrow.csv.open_csv(
             self._path,
@@ -170,11 +218,15 @@ class TableSource(Source):
                 )
             width = getattr(lists[0], "list_size", None) or self._first_list_width(self._roles[role][0])
             return Column(rows, (width,), np.dtype(lists[0].value_type.to_pandas_dtype()))
-        if self.format == "csv" and role in ("terminals", "timeouts", "next_known"):
+        if self.format == "csv" and role in _FLAGS:
             return Column(rows, (), np.dtype(np.float64))
         dtypes = [self._number_type(kind) for kind in types]
-        if any(dtype.kind not in "biuf" for dtype in dtypes):
-            return Column(rows, (), next(dtype for dtype in dtypes if dtype.kind not in "biuf"))
+        for name, dtype in zip(self._roles[role], dtypes, strict=True):
+            if dtype.kind not in "biuf":
+                if role not in _TEXT:
+                    text = self._first_value(name)
+                    raise InputError(_not_numbers(self._path, name, role, text, 0, 0))
+                return Column(rows, (), dtype)
         tail = () if len(types) == 1 else (len(types),)
         return Column(rows, tail, np.result_type(*dtypes))
 
@@ -191,6 +243,11 @@ class TableSource(Source):
         types = self._arrow.types
         return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
+    def _first_value(self, name: str) -> str:
+        batches = self._batches(1)
+        batch = self._guard(lambda: next(batches, None))
+        return "" if batch is None or batch.num_rows == 0 else str(batch.column(name)[0].as_py())
+
     def _first_list_width(self, name: str) -> int:
         for batch in self._batches(1):
             values = batch.column(name)
@@ -202,11 +259,23 @@ class TableSource(Source):
         if self.format == "csv":
             yield from self._csv_reader()
             return
-        wanted = [name for names in self._roles.values() for name in names]
-        with self._arrow.parquet.ParquetFile(self._path, page_checksum_verification=True) as file:
+        for path in self._files:
+            yield from self._parquet_batches(path, rows)
+
+    def _parquet_batches(self, path: Path, rows: int) -> Iterator[Any]:
+        keys = _folder_keys(self._path, path)
+        wanted = list(dict.fromkeys(name for names in self._roles.values() for name in names))
+        with self._arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            own = [name for name in wanted if name in file.schema_arrow.names]
             # a list column is named by its path in the file, so all columns are asked for if there is one
-            flat = not any(self._is_list(file.schema_arrow.field(name).type) for name in wanted)
-            yield from file.iter_batches(batch_size=rows, columns=wanted if flat else None, use_threads=False)
+            flat = not any(self._is_list(file.schema_arrow.field(name).type) for name in own)
+            batches = file.iter_batches(batch_size=rows, columns=own if flat else None, use_threads=False)
+            for batch in batches:
+                for name in wanted:
+                    if name not in own:
+                        constant = self._arrow.repeat(self._arrow.scalar(keys[name]), batch.num_rows)
+                        batch = batch.append_column(name, constant)
+                yield batch
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
         """Batches as the file gives them."""
@@ -232,12 +301,57 @@ class TableSource(Source):
                         f"{self._path}: the lists of {name} differ in length; each needs {width} numbers."
                     )
                 parts.append(values.flatten().to_numpy(zero_copy_only=False).reshape(-1, width))
-            elif self.format == "csv" and role in ("terminals", "timeouts", "next_known"):
+            elif self.format == "csv" and role in _FLAGS:
                 parts.append(_flags_of_text(values.to_pylist()))
             else:
                 array = values.to_numpy(zero_copy_only=False)
                 parts.append(array.astype(np.float64) if values.type == self._arrow.null() else array)
         return parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The Parquet files in a folder and below it, in the order of their names, numbers by size."""
+    found = [path for path in folder.rglob("*") if path.suffix.lower() in (".parquet", ".pq")]
+    shown = [path for path in found if not path.name.startswith((".", "_")) and path.is_file()]
+    return sorted(shown, key=lambda path: _natural_parts(path.relative_to(folder).as_posix()))
+
+
+def _natural_parts(text: str) -> list[tuple[int, int, str]]:
+    parts = re.split(r"(\d+)", text)
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts if part]
+
+
+def _folder_keys(root: Path, path: Path) -> dict[str, int | str]:
+    """What the folders between `root` and a file say, as in day=3/part-0.parquet."""
+    keys: dict[str, int | str] = {}
+    for part in path.relative_to(root).parts[:-1] if path != root else ():
+        name, equals, value = part.partition("=")
+        if equals and name:
+            keys[name] = int(value) if value.isdigit() else value
+    return keys
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _not_numbers(path: Path, name: str, role: str, text: str, row: int, count: int) -> str:
+    """The sentence for a column of text or times where numbers are needed."""
+    shown = repr(text[:40])
+    where = f"in row {row}" + (f" and {count - 1} more" if count > 1 else "")
+    if re.match(r"\d{4}-\d\d-\d\d", text):
+        return (
+            f"{path}: the column {name!r} ({role}) holds times ({shown} {where}), not numbers; give seconds "
+            f"since a start as numbers, or map it as time={name}, which checks it for gaps."
+        )
+    remedy = "give each value a number (0, 1, ...) or a column of its own, or leave the column out"
+    if count and count <= 3:
+        remedy = "correct these rows, or leave them empty and drop or fill what is missing"
+    return f"{path}: the column {name!r} ({role}) holds text ({shown} {where}), not numbers; {remedy}."
 
 
 _FLAG_TEXT = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0, "0.0": 0.0, "1.0": 1.0}

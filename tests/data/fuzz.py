@@ -1,0 +1,249 @@
+"""Reads mutated files in a process of its own that is watched: for hangs, for memory, for code that runs.
+
+    python -m tests.data.fuzz KIND MUTATIONS        one line of JSON with what was found
+
+The child reads file after file and writes a line for each; the parent ends it when a file takes more than
+`SECONDS` of processor time (or ten times that of the clock, on a busy machine) and starts another behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SECONDS = 10
+GIGABYTE = 2**30
+#: Audit events that no reader of data has a reason for.
+FORBIDDEN = (
+    "pickle.find_class", "os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect",
+    "ctypes.dlopen", "marshal.loads", "code.__new__",
+)  # fmt: skip
+#: Kinds whose bytes hold a checksum of everything that is read, so that a wrong number must be noticed.
+CHECKED = ("ours.hdf5", "theirs.hdf5", "a.npz", "a.parquet", "a.csv", "store/rows.npy", "minari/notes")
+#: Kinds that hold plain numbers: a sentence or something that reads, and none of the rest.
+UNCHECKED = ("minari/data", "store/notes.json", "store/episodes.npz", "a.safetensors", "run.json")
+KINDS = CHECKED + UNCHECKED
+
+
+def mutate(content: bytes, rng: random.Random) -> bytes:
+    """The content cut short, with one bit flipped, with bytes overwritten or with bytes from elsewhere."""
+    kind = rng.random()
+    changed = bytearray(content)
+    if kind < 0.15:
+        return bytes(changed[: rng.randrange(len(changed))])
+    if kind < 0.75:
+        bit = rng.randrange(8 * len(changed))
+        changed[bit // 8] ^= 1 << bit % 8
+    elif kind < 0.9:
+        for _ in range(rng.randrange(1, 20)):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+    else:
+        start, source, length = (
+            rng.randrange(len(changed)),
+            rng.randrange(len(changed)),
+            rng.randrange(1, 200),
+        )
+        changed[start : start + length] = changed[source : source + length]
+    return bytes(changed)
+
+
+def write_like_dsrl(data, path):
+    """A DSRL file as others write it: gzip, no checksums but those of zlib."""
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        for name in ("observations", "next_observations", "actions", "rewards", "terminals", "timeouts"):
+            array = getattr(data, name)
+            file.create_dataset(name, data=array, compression="gzip", chunks=(100, *array.shape[1:]))
+        file.create_dataset("costs", data=data.costs[:, 0], compression="gzip")
+
+
+def prepare(kind: str, folder: Path):
+    """The file that is mutated, and a function that reads it and returns what must not change."""
+    from slater.data import load, save
+
+    from .make import remembering, walk
+
+    data = walk(episodes=30) if kind == "theirs.hdf5" else remembering(episodes=30)
+
+    def fingerprint(path):
+        return load(path).fingerprint
+
+    if kind == "a.safetensors":
+        return _policy(folder)
+    if kind == "run.json":
+        return _run(folder)
+    if kind.startswith("minari/"):
+        os.environ["MINARI_DATASETS_PATH"] = str(folder)
+        save(data, "minari:fuzz/a-v0")
+        name = "metadata.json" if kind.endswith("notes") else "main_data.hdf5"
+        return folder / "fuzz" / "a-v0" / "data" / name, lambda: fingerprint("minari:fuzz/a-v0")
+    if kind.startswith("store/"):
+        save(data, folder / "a.store")
+        return folder / "a.store" / kind.removeprefix("store/"), lambda: fingerprint(folder / "a.store")
+    path = folder / kind
+    write_like_dsrl(data, path) if kind == "theirs.hdf5" else save(data, path)
+    return path, lambda: fingerprint(path)
+
+
+def _policy(folder):
+    import numpy as np
+
+    from slater.policy import GaussianPolicy, load, save
+
+    rng = np.random.default_rng(0)
+    weights = tuple(rng.normal(size=shape).astype(np.float32) for shape in ((3, 8), (8, 4)))
+    biases = tuple(np.zeros(size, np.float32) for size in (8, 4))
+    policy = GaussianPolicy(
+        weights, biases, np.zeros(3, np.float32), np.ones(3, np.float32),
+        low=-np.ones(2, np.float32), high=np.ones(2, np.float32), log_std_range=(-5.0, 2.0),
+    )  # fmt: skip
+    path = folder / "a.safetensors"
+    save(policy, path)
+
+    def read():
+        load(path)
+        return "a policy"
+
+    return path, read
+
+
+def _run(folder):
+    from slater.deep.engine.folder import read_run
+
+    path = folder / "run.json"
+    path.write_text(Path(os.environ["SLATER_FUZZ_RUN"]).read_text())
+
+    def read():
+        read_run(folder)
+        return "a run"
+
+    return path, read
+
+
+def child(kind: str, first: int, last: int, folder: str) -> None:
+    """Read the mutations first .. last-1; one line of JSON for each."""
+    from slater.errors import InputError
+
+    path, read = prepare(kind, Path(folder))
+    original, expected = path.read_bytes(), read()
+    path.write_bytes(original[: len(original) // 2])
+    with contextlib.suppress(InputError):  # what is imported late is imported now, before anybody listens
+        read()
+    caught: list[str] = []
+    listening = False
+
+    def listen(event: str, _: object) -> None:
+        if listening and event in FORBIDDEN:
+            caught.append(event)
+
+    sys.addaudithook(listen)
+    for number in range(first, last):
+        path.write_bytes(mutate(original, random.Random(f"{kind} {number}")))
+        print(json.dumps({"begin": number}), flush=True)
+        del caught[:]
+        listening = True
+        try:
+            outcome = "right" if read() == expected else "wrong"
+        except InputError as error:
+            text = str(error)
+            outcome = "sentence" if "\n" not in text and len(text) < 600 else f"bad sentence: {text[:300]!r}"
+        except BaseException as error:
+            outcome = f"traceback: {type(error).__name__}: {str(error)[:200]}"
+        listening = False
+        if caught:
+            outcome = f"code: {caught}"
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({"done": number, "outcome": outcome, "peak": peak}), flush=True)
+
+
+def run(kind: str, mutations: int) -> dict[str, object]:
+    """Counts of outcomes, everything that must not happen with the number of its mutation, peak memory."""
+    counts = {"right": 0, "sentence": 0, "other": 0}
+    faults: list[str] = []
+    peak = 0
+    first = 0
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        while first < mutations:
+            done, fault, top = _watch(kind, first, mutations, folder, counts)
+            faults += fault
+            peak = max(peak, top)
+            first = done
+    if peak > GIGABYTE:
+        faults.append(f"memory: {peak / GIGABYTE:.2f} GiB")
+    return {
+        "kind": kind, "mutations": mutations, **counts, "faults": faults,
+        "peak_gib": round(peak / GIGABYTE, 3), "seconds": round(time.monotonic() - started),
+    }  # fmt: skip
+
+
+def _watch(kind, first, last, folder, counts):
+    """One child until it ends or is ended: the next mutation, faults, peak memory."""
+    command = [sys.executable, "-m", "tests.data.fuzz", "child", kind, str(first), str(last), folder]
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 (read when the child has ended)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    faults, peak, current, buffer = [], 0, None, b""
+    began = time.monotonic(), 0.0
+    while True:
+        piece = process.stdout.read()
+        buffer += piece or b""
+        *lines, buffer = buffer.split(b"\n")
+        for line in lines:
+            record = json.loads(line)
+            if "begin" in record:
+                current, began = record["begin"], (time.monotonic(), _processor(process.pid))
+                continue
+            first, current, peak = record["done"] + 1, None, max(peak, record["peak"])
+            outcome = record["outcome"]
+            if outcome == "wrong":
+                counts["other"] += 1
+                if kind in CHECKED:
+                    faults.append(f"mutation {record['done']}: other data")
+            elif outcome in counts:
+                counts[outcome] += 1
+            else:
+                faults.append(f"mutation {record['done']}: {outcome}")
+        if process.poll() is not None and not piece:
+            break
+        waited, used = time.monotonic() - began[0], _processor(process.pid) - began[1]
+        if current is not None and (used > SECONDS or waited > 10 * SECONDS):
+            process.kill()
+            faults.append(f"mutation {current}: hang of {used:.0f} s")
+            first = current + 1
+            break
+        time.sleep(0.05)
+    process.wait()
+    process.stdout.close()
+    if (first < last and current is None) or (process.returncode not in (0, -9)):
+        errors.seek(0)
+        words = errors.read().decode(errors="replace")[-300:]
+        faults.append(f"mutation {first}: the process ended ({process.returncode}): {words}")
+        first = first + 1 if current is not None else last
+    return first, faults, peak
+
+
+def _processor(pid: int) -> float:
+    """Seconds of processor time of a process so far."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "child":
+        child(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
+    else:
+        print(json.dumps(run(sys.argv[1], int(sys.argv[2]))))
