@@ -12,7 +12,7 @@ from slater import cli, data
 from slater.collect import Recording, load_behaviour, record_behaviour, save_behaviour
 from slater.collect import benchmark as benchmark_by_name
 from slater.collect.behaviour import Behaviour, Trained, chosen_policies
-from slater.collect.benchmark import BENCHMARKS, behaviour_path
+from slater.collect.benchmark import BENCHMARKS, Benchmark, behaviour_path
 from slater.collect.penalised_sac import LearnerConfig
 from slater.collect.recording import recorded_source
 from slater.collect.training import Recipe, finished_behaviour, train
@@ -200,3 +200,31 @@ def test_the_best_mixture_of_sources() -> None:
     reached, cost, weights = best_mixture_of_sources(sources, 20.0)
     assert (reached, cost) == (pytest.approx(25.0), pytest.approx(20.0))
     assert weights == {"idle": pytest.approx(0.75), "reckless": pytest.approx(0.25)}
+
+
+def test_datasets_are_made_compared_and_described_by_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice the same fingerprint, another one is named; the page has every source and the picture."""
+    monkeypatch.setitem(BENCHMARKS, "ballrun", Benchmark(4, (2.0,)))
+    save_behaviour(_toy_behaviour(), tmp_path / "behaviours" / "ballrun.safetensors")
+    expected = tmp_path / "fingerprints"
+
+    def make(folder: str, *more: str) -> str:
+        words = ["behaviours", "data", "ballrun", "--folder", str(tmp_path / folder)]
+        words += ["--behaviours", str(tmp_path / "behaviours"), "--fingerprints", str(expected), *more]
+        assert cli.main(words) == 0
+        return capsys.readouterr().out
+
+    make("one", "--update")
+    assert "results will differ" not in make("two")
+    expected.write_text("ballrun 0123\n")
+    assert "has 0123: another processor" in make("two")
+    page = tmp_path / "page.md"
+    words = ["behaviours", "table", "--folder", str(tmp_path / "one"), "--out", str(page)]
+    assert cli.main([*words, "--figures", str(tmp_path / "figures")]) == 0
+    text = page.read_text()
+    assert "| pays | 4 |" in text
+    assert "| saves | 4 |" in text
+    assert "(figures/ballrun.png)" in text
+    assert (tmp_path / "figures" / "ballrun.png").stat().st_size > 1_000
