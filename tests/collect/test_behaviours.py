@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -220,6 +221,17 @@ def test_datasets_are_made_compared_and_described_by_commands(
     assert "results will differ" not in make("two")
     expected.write_text("ballrun 0123\n")
     assert "has 0123: another processor" in make("two")
+    words = ["behaviours", "check", "--folder", str(tmp_path / "one"), "--behaviours"]
+    assert cli.main([*words, str(tmp_path / "behaviours")]) == 0
+    assert "mean weights of a source under itself 1.000000 to 1.000000" in capsys.readouterr().out
+    # the same names, other policies: the densities are not theirs
+    other = _toy_behaviour()
+    swapped = [
+        replace(one, policy=two.policy) for one, two in zip(other.sources, other.sources[::-1], strict=True)
+    ]
+    save_behaviour(replace(other, sources=tuple(swapped)), tmp_path / "others" / "ballrun.safetensors")
+    assert cli.main([*words, str(tmp_path / "others")]) == 1
+    capsys.readouterr()
     page = tmp_path / "page.md"
     words = ["behaviours", "table", "--folder", str(tmp_path / "one"), "--out", str(page)]
     assert cli.main([*words, "--figures", str(tmp_path / "figures")]) == 0

@@ -20,7 +20,7 @@ from slater.envs import Workers, make, record
 from slater.errors import InputError
 from slater.policy import GaussianPolicy
 
-__all__ = ["Recording", "record_behaviour", "recorded_source"]
+__all__ = ["DensityCheck", "Recording", "check_densities", "record_behaviour", "recorded_source"]
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,46 @@ def record_behaviour(
         action_high=tuple(map(float, space.high)),  # type: ignore[attr-defined]
     )
     return rows.dataset(costs, metadata)
+
+
+@dataclass(frozen=True)
+class DensityCheck:
+    """One source of a log, its densities recomputed from the log's own states and actions.
+
+    worst: largest relative difference between a recorded density and the recomputed one
+    mean_weight: mean importance weight of the source under itself, recomputed over recorded; 1 if all is
+    right
+    """
+
+    source: str
+    rows: int
+    worst: float
+    mean_weight: float
+
+
+def check_densities(data: Dataset, behaviour: Behaviour | str | Path) -> list[DensityCheck]:
+    """Recompute every density of a log that `record_behaviour` made, from the behaviour it was made of."""
+    if not isinstance(behaviour, Behaviour):
+        behaviour = load_behaviour(behaviour)
+    settings = data.metadata.notes.get("recording")
+    if settings is None or data.source is None or data.propensity is None:
+        raise InputError(
+            "the dataset was not recorded from a behaviour file: it does not say how, or from whom."
+        )
+    recording = Recording(**json.loads(settings))
+    by_row = np.repeat(data.source, data.episodes.lengths)
+    policies = {trained.name: trained.policy for trained in behaviour.sources}
+    checks = []
+    for name in dict.fromkeys(data.source):
+        if name not in policies:
+            raise InputError(f"the dataset has a source {str(name)!r} that the behaviour file does not have.")
+        own = by_row == name
+        source = recorded_source(policies[str(name)], recording)
+        ratio = source.propensity(data.observations[own], data.actions[own]) / data.propensity[own]
+        checks.append(
+            DensityCheck(str(name), int(own.sum()), float(np.abs(ratio - 1.0).max()), float(ratio.mean()))
+        )
+    return checks
 
 
 class _InThisProcess:

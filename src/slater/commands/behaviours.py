@@ -19,10 +19,14 @@ from slater.commands.parse import Positional, choose, parse
 
 __all__ = ["episode_bar", "run"]
 
+#: how far a density that is recomputed from the file may be from the recorded one, relative to it
+TOLERANCE = 1e-5
+
 #: command -> a line of help
 COMMANDS = {
     "train": "train a task's policies and write them as a file: slater behaviours train ballcircle",
     "data": "record the project's datasets: slater behaviours data ballrun ballcircle --workers 2",
+    "check": "recompute every density of a dataset from its behaviours: slater behaviours check ballrun",
     "table": "describe datasets, by source: slater behaviours table --folder data --out docs/datasets.md",
 }
 
@@ -73,6 +77,23 @@ class Data:
 
 
 @dataclass(frozen=True)
+class Check:
+    """Recompute every density of datasets from their states, their actions and the behaviour files.
+
+    Example:
+        slater behaviours check ballrun ballcircle
+
+    """
+
+    names: Positional[tuple[str, ...]] = ()
+    """datasets (default: those of the twelve that are in the folder)"""
+    folder: Path = Path("data")
+    """where the datasets are"""
+    behaviours: Path | None = None
+    """folder of the behaviour files (default: SLATER_BEHAVIOURS, or the repository's)"""
+
+
+@dataclass(frozen=True)
 class Table:
     """Describe datasets: returns and costs by source, shares within the limits, best mixtures; a picture
     each.
@@ -99,6 +120,8 @@ def run(args: list[str]) -> int:
         return _train(parse(Train, rest, "behaviours train"))
     if name == "data":
         return _data(parse(Data, rest, "behaviours data"))
+    if name == "check":
+        return _check(parse(Check, rest, "behaviours check"))
     return _table(parse(Table, rest, "behaviours table"))
 
 
@@ -186,13 +209,37 @@ def _data(command: Data) -> int:
     return 0
 
 
+def _present(names: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """The datasets that were named, or all that are there."""
+    from slater.collect.benchmark import BENCHMARKS
+
+    return names or tuple(name for name in BENCHMARKS if (folder / f"{name}.hdf5").exists())
+
+
+def _check(command: Check) -> int:
+    from slater.collect.benchmark import behaviour_path, benchmark
+    from slater.collect.recording import check_densities
+
+    wrong = False
+    for name in _present(command.names, command.folder):
+        data = benchmark(name, command.folder, behaviours=command.behaviours)
+        checks = check_densities(data, behaviour_path(name, command.behaviours))
+        worst = max(check.worst for check in checks)
+        weights = [check.mean_weight for check in checks]
+        wrong |= worst > TOLERANCE
+        print(
+            f"{name}: {data.size} densities of {len(checks)} sources, largest difference {worst:.1e} of one; "
+            f"mean weights of a source under itself {min(weights):.6f} to {max(weights):.6f}"
+        )
+    return 1 if wrong else 0
+
+
 def _table(command: Table) -> int:
     from slater.collect.benchmark import BENCHMARKS, benchmark
     from slater.report.datasets import dataset_picture, dataset_section, datasets_page
 
-    names = command.names or tuple(name for name in BENCHMARKS if (command.folder / f"{name}.hdf5").exists())
     sections = []
-    for name in names:
+    for name in _present(command.names, command.folder):
         data = benchmark(name, command.folder)
         limits = BENCHMARKS[name].limits
         picture = None
