@@ -17,16 +17,18 @@ from typing import TYPE_CHECKING, Any
 from slater.errors import InputError
 
 if TYPE_CHECKING:
+    from slater.certify.judge import certify
     from slater.data import load
     from slater.front import evaluate, load_policy, train
     from slater.limits import Limit
 
-__all__ = ["InputError", "Limit", "__version__", "evaluate", "load", "load_policy", "train"]
+__all__ = ["InputError", "Limit", "__version__", "certify", "evaluate", "load", "load_policy", "train"]
 __version__ = "0.1.0"
 
 #: name -> the module that has it
 _LAZY = {
     "Limit": "slater.limits",
+    "certify": "slater.certify",
     "evaluate": "slater.front",
     "load": "slater.data",
     "load_policy": "slater.front",
@@ -37,7 +39,9 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'slater' has no attribute {name!r}")
-    value = getattr(import_module(_LAZY[name]), name)
+    module = import_module(_LAZY[name])
+    # `slater.certify` is a package that can be called
+    value = module if module.__name__ == f"slater.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 

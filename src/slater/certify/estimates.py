@@ -35,6 +35,9 @@ FEWEST_EPISODES = 20
 DISAGREEMENT = 0.25
 #: largest share of a rollout's states that may lie where the log has nothing alike
 LARGEST_SHARE_OUTSIDE = 0.1
+NO_CALIBRATION = (
+    "no bank of policies of known truth has calibrated estimates from the log alone, so they decide nothing."
+)
 #: without a calibration, intervals are drawn with this many spreads (and no verdict is based on them)
 UNCALIBRATED = 2.0
 
@@ -140,11 +143,7 @@ def read_calibration(record: Mapping[str, Any], confidence: float) -> Calibratio
 def _calibration_gate(calibration: Calibration | None, error: float) -> Gate:
     name = "calibration"
     if calibration is None:
-        return Gate(
-            name, False,
-            "no bank of policies of known truth has calibrated these estimates, so they are shown and decide "
-            "nothing.",
-        )  # fmt: skip
+        return Gate(name, False, NO_CALIBRATION)
     if calibration.policies < FEWEST_POLICIES or calibration.tasks < FEWEST_TASKS:
         return Gate(
             name, False,

@@ -17,7 +17,7 @@ from slater.data import Dataset
 from slater.disk import write_atomic
 from slater.errors import InputError
 
-__all__ = ["FILE", "HeldOut", "certifying_part", "hold_out", "read_held_out"]
+__all__ = ["FILE", "HeldOut", "certifying_part", "hold_out", "read_held_out", "training_part"]
 
 #: name of the file in the folder of a run
 FILE = "held_out.json"
@@ -97,3 +97,10 @@ def certifying_part(data: Dataset, kept: HeldOut | None, trained_on: str | None)
     else:
         reason = "the data are not those that trained the policy (another fingerprint)."
     return data, Gate(name, True, reason)
+
+
+def training_part(data: Dataset, kept: HeldOut | None) -> Dataset:
+    """The episodes of `data` that trained, where `data` are the whole that something was kept from."""
+    if kept is None or data.fingerprint != kept.fingerprint:
+        return data
+    return data.subset(np.setdiff1d(np.arange(len(data.episodes)), kept.episodes))

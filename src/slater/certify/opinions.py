@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from slater.certify.estimates import (
     FEWEST_EPISODES,
     LARGEST_SHARE_OUTSIDE,
+    NO_CALIBRATION,
     Calibration,
     Opinion,
     judge_estimates,
@@ -256,11 +257,13 @@ def certify_estimates(
     cache: Path | None = None,
     calibration: Calibration | None = None,
     fqe_steps: int = STEPS,
+    fit: bool = True,
 ) -> Certificate:
     """The certificate of a network policy (or a mixture of such) from episodes that did not train it.
 
     cache: folder of studies (`slater.deep.ope.study.cache_folder`), or None to fit anew and keep nothing.
-    calibration: by default the one that comes with the package, if any.
+    calibration: by default the one that comes with the package, if any. fit: whether to fit estimators; if
+    not, the certificate says what keeps this tier from a verdict, without estimates.
     """
     resolved = resolve_limits(limits, data.cost_names)
     per_episode = Units(gamma, data.horizon).thresholds(resolved, "episode")
@@ -269,10 +272,13 @@ def certify_estimates(
     stated = tuple(
         Limit.episode(float(value), cost) for value, cost in zip(per_episode, data.cost_names, strict=True)
     )
-    if complete < FEWEST_EPISODES:
-        gate = Gate(
-            "episodes", False,
-            f"{complete} complete episodes are too few for estimators; {FEWEST_EPISODES} are needed.",
+    calibration = calibration or shipped_calibration(1.0 - error)
+    if complete < FEWEST_EPISODES or not fit:
+        few = f"{complete} complete episodes are too few for estimators; {FEWEST_EPISODES} are needed."
+        gate = (
+            Gate("episodes", False, few) if complete < FEWEST_EPISODES
+            else Gate("calibration", False, NO_CALIBRATION) if calibration is None
+            else Gate("estimators", False, "no estimators were fitted; certify the run to fit them.")
         )  # fmt: skip
         unknown = tuple(float("nan") for _ in per_episode)
         opinions = [Opinion(x, unknown, unknown) for x in ("model ensemble", "fitted Q")]
@@ -300,7 +306,7 @@ def certify_estimates(
     ]  # fmt: skip
     verdicts = judge_estimates(
         opinions, data.cost_names, per_episode.tolist(), error, gates=gates,
-        calibration=calibration or shipped_calibration(1.0 - error),
+        calibration=calibration,
     )  # fmt: skip
     rows = [
         {"cohort": row["cohort"], **{f"{kind} {key}": value for kind in ("logged", "estimated")

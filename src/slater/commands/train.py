@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from slater.certify.held_out import FILE as HELD_OUT
+from slater.certify.held_out import HeldOut, hold_out, read_held_out, training_part
 from slater.commands.parse import Positional, Repeated, field_texts, parse_given
 from slater.commands.runs import run_row, run_table
 from slater.disk import locked
@@ -21,7 +23,7 @@ from slater.errors import InputError
 from slater.jobs.sweep import TrainJob
 from slater.limits import Limit, resolve_limits
 from slater.pairs import parse_pairs
-from slater.runs import Run, read_result, read_run
+from slater.runs import Run, is_run, read_result, read_run
 from slater.threads import use_one_thread
 
 __all__ = ["run"]
@@ -57,6 +59,9 @@ class Options:
     resume: Path | None = None
     """continue the run in this folder from its last checkpoint; --steps extends it, the data may have
     moved, anything else that differs from the run is refused"""
+    hold_out: float | None = None
+    """share of the episodes that are kept from training so that `slater certify` can judge by them, for example
+    0.2; the same episodes for every seed, remembered in the run"""
     steps: int | None = None
     """gradient iterations"""
     seed: int = 0
@@ -113,6 +118,8 @@ def run(args: list[str]) -> int:
     swept = options.seeds is not None or bool(options.sweep)
     if not swept and options.engine == "vmap":
         raise InputError("--engine vmap is for sweeps; add --seeds N or --sweep NAME=V1,V2,...")
+    if swept and options.hold_out is not None:
+        raise InputError("--hold-out is for one run at a time; leave out --seeds and --sweep.")
     if swept:
         return _sweep(options if options.out else replace(options, out=_new_folder(options, "sweep")))
     return _guarded(lambda: _train(options), options.require_limits)
@@ -171,18 +178,56 @@ def _train(options: Options) -> list[Path]:
     assert options.data is not None
     find(options.algorithm)  # a wrong name is said before the data are read
     data = open_for_training(options.data, options.memory)
+    whole = data
+    data, kept = _without_held_out(data, options.hold_out)
     limits, settings, seed = _point(options, {})
     folder = options.out or _new_folder(options)
+    _remember(kept, folder)
     try:
         train(
             options.algorithm, data, limits, folder, seed=seed, preset=options.preset,
             watcher=_watcher(options, folder), options=_run_options(options), **settings,
         )  # fmt: skip
     except InputError:
+        if kept is not None and not is_run(folder):
+            (folder / HELD_OUT).unlink(missing_ok=True)
         if options.out is None:
             remove_if_unused(folder)
         raise
+    if kept is not None:
+        _print_verdicts(folder, whole, kept)
     return [folder]
+
+
+def _without_held_out(data: Any, share: float | None) -> tuple[Any, HeldOut | None]:
+    """The episodes that train, and what is kept from them; all of them where no share is given."""
+    if share is None:
+        return data, None
+    from slater.data import Dataset
+
+    if not isinstance(data, Dataset):
+        raise InputError("--hold-out needs data that fit in memory; allow more with --memory.")
+    return hold_out(data, share, seed=0)
+
+
+def _remember(kept: HeldOut | None, folder: Path) -> None:
+    """Write what a run keeps from training into its folder, before it starts."""
+    if is_run(folder) and read_held_out(folder) != kept:
+        raise InputError(f"the run in {folder} was begun with another --hold-out; choose another folder.")
+    if kept is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        kept.save(folder)
+
+
+def _print_verdicts(folder: Path, whole: Any, kept: HeldOut) -> None:
+    """One line per limit: what the held-out episodes allow to be said, without fitting anything."""
+    from slater.certify.judge import certify
+
+    found = certify(folder, whole, fit=False)
+    print(f"verdict on {len(kept.episodes)} held-out episodes:")
+    for limit in found.limits:
+        print(f"  {limit}")
+    print(f"for estimates and pictures: slater certify {folder}")
 
 
 def _point(options: Options, point: Mapping[str, str]) -> tuple[list[str], dict[str, Any], int]:
@@ -218,7 +263,10 @@ def _resume(options: Options, given: frozenset[str]) -> list[Path]:
     assert options.resume is not None
     record = read_run(options.resume)
     _refuse_changes(options, given, record)
-    data = open_for_training(options.data or record.data, record.memory)
+    data: Any = open_for_training(options.data or record.data, record.memory)
+    kept = read_held_out(options.resume)
+    if kept is not None:
+        data = training_part(data, kept)
     resume(options.resume, data, _watcher(options, options.resume), steps=options.steps)
     return [options.resume]
 
@@ -242,7 +290,7 @@ def _refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
     """Refuse, by name, what a resumed run cannot change; the same value again is no change."""
     for name in sorted(given - _FREE):
         word = f"--{name.replace('_', '-')}"
-        if name in ("out", "seeds", "sweep", "engine", "settings"):
+        if name in ("out", "seeds", "sweep", "engine", "settings", "hold_out"):
             raise InputError(f"{word} is for new runs; a run that is resumed stays in {options.resume}.")
         before: Any
         now: Any

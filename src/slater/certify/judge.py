@@ -1,0 +1,259 @@
+"""`certify`: one call that finds the policy, the evidence and the tier that can speak."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.certify.estimates import Calibration
+from slater.certify.held_out import certifying_part, read_held_out
+from slater.certify.verdict import Certificate, with_gate
+from slater.data import Dataset
+from slater.errors import InputError
+from slater.limits import Limit
+from slater.policy import Mixture, Policy, load
+from slater.runs import Result, SavedRun, is_run, open_run
+
+__all__ = ["Subject", "certify", "find_policy"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A policy to be judged, and what is known about it: a name, the run that made it, where it lies."""
+
+    policy: Any
+    name: str
+    run: SavedRun | None = None
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class _OnnxPolicy:
+    """An ONNX file as a policy: its first input takes observations; `noise`, if it has one, is drawn.
+
+    For a mixture that Slater wrote, `member` is drawn once per episode with the weights of the file.
+    """
+
+    path: str
+
+    def _session(self) -> Any:
+        try:
+            import onnxruntime
+        except ModuleNotFoundError as error:
+            raise InputError(
+                "an ONNX policy needs the package onnxruntime; install it with: pip install onnxruntime"
+            ) from error
+        return onnxruntime.InferenceSession(self.path, providers=["CPUExecutionProvider"])
+
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _OnnxActor:
+        """Start an episode."""
+        import json
+
+        session = self._session()
+        about = json.loads(session.get_modelmeta().custom_metadata_map.get("slater", "{}"))
+        weights = about.get("weights")
+        member = (
+            None if weights is None else int(rng.choice(len(weights), p=np.array(weights) / np.sum(weights)))
+        )
+        return _OnnxActor(session, rng, deterministic, str(about.get("noise", "normal")), member)
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[Any]:
+        """Actions for unrelated observations, by one member."""
+        return self.begin(rng=rng, deterministic=deterministic).batch(observations)
+
+
+@dataclass(frozen=True)
+class _OnnxActor:
+    session: Any
+    rng: np.random.Generator
+    deterministic: bool
+    noise: str
+    member: int | None
+
+    def batch(self, observations: NDArray[Any]) -> NDArray[Any]:
+        feed: dict[str, Any] = {}
+        for index, given in enumerate(self.session.get_inputs()):
+            if index == 0:
+                feed[given.name] = np.asarray(observations, dtype=np.float32)
+            elif given.name == "member":
+                feed[given.name] = np.asarray(self.member or 0, dtype=np.int64)
+            else:
+                shape = [len(observations), *(int(size) for size in given.shape[1:])]
+                drawn = (
+                    self.rng.gumbel(size=shape)
+                    if "gumbel" in self.noise.lower()
+                    else self.rng.normal(size=shape)
+                )
+                feed[given.name] = (0.0 * drawn if self.deterministic else drawn).astype(np.float32)
+        return np.asarray(self.session.run(None, feed)[0])
+
+    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Action for one observation."""
+        return np.asarray(self.batch(np.asarray(observation)[None])[0])
+
+    def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
+        """Nothing to remember."""
+
+
+def find_policy(policy: Any) -> Subject:
+    """What a user named, with what is known about it.
+
+    A result, a run's folder, a policy file (.safetensors, .onnx), MODULE:FUNCTION, a policy, or a function
+    from observations `(batch, obs_dim)` to actions.
+    """
+    if isinstance(policy, Result):
+        if policy.folder is None:
+            raise InputError("this result has no folder to read its policy from.")
+        policy = policy.folder
+    if not isinstance(policy, str | Path):
+        if not isinstance(policy, Policy) and not callable(policy):
+            raise InputError(f"a {type(policy).__name__} is neither a policy nor a function.")
+        return Subject(policy, getattr(policy, "__name__", type(policy).__name__))
+    place = Path(policy)
+    text = str(policy)
+    if not place.exists() and ":" in text and "/" not in text:
+        return Subject(_imported(text), text)
+    if not place.exists():
+        raise InputError(
+            f"there is no run or policy file {place}; give a run's folder, a .safetensors or .onnx file, "
+            "or MODULE:FUNCTION."
+        )
+    folder = place if place.is_dir() else place.parent
+    run = open_run(folder) if is_run(folder) else None
+    if place.is_dir():
+        if run is None:
+            raise InputError(f"{place} is not a run: it has no run.json.")
+        return Subject(run.result.policy, text, run, folder)
+    acting = _OnnxPolicy(text) if place.suffix == ".onnx" else load(place)
+    return Subject(acting, text, run, folder)
+
+
+def _imported(text: str) -> Any:
+    module, _, name = text.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a user's module lies where the command is given
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"{text} cannot be imported ({error}); give MODULE:FUNCTION.") from error
+    if not callable(found) and not isinstance(found, Policy):
+        raise InputError(f"{text} is a {type(found).__name__}, neither a policy nor a function.")
+    return found
+
+
+def _dataset(data: str | Path | Dataset) -> Dataset:
+    if isinstance(data, Dataset):
+        return data
+    from slater.data import load as load_data
+
+    return load_data(data)
+
+
+def _likelihood_known(policy: Any) -> bool:
+    members = policy.members if isinstance(policy, Mixture) else (policy,)
+    return all(hasattr(member, "log_probability") for member in members)
+
+
+def certify(
+    policy: Any,
+    data: str | Path | Dataset | None = None,
+    limits: Iterable[Limit | str | float] = (),
+    *,
+    confidence: float = 0.95,
+    env: str | None = None,
+    episodes: int = 100,
+    at_most: int | None = None,
+    own: str | Path | Dataset | None = None,
+    candidates: int = 1,
+    largest_step_cost: float | Sequence[float] | None = None,
+    horizon: int | None = None,
+    seed: int = 0,
+    workers: int = 1,
+    deterministic: bool = False,
+    calibration: Calibration | None = None,
+    fit: bool = True,
+    cache: Path | None = None,
+    progress: Callable[[Any], None] | None = None,
+) -> Certificate:
+    """Whether a policy keeps its limits: pass, fail or abstain for each, with the bounds and the reasons.
+
+    policy: see `find_policy`. limits: one per cost, as "20", "0.05/step", "NAME=20"; by default the run's.
+    The best evidence that is given speaks:
+
+    - `own`: logged episodes of the policy itself; `env`: a simulator to run it in, for `episodes` episodes
+      or, with `at_most`, until every limit is decided (tier "rollouts");
+    - `data` with propensities and a policy that knows its likelihood (tier "propensities");
+    - `data` (tier "estimates"), by default that of the run. `fit=False` fits no estimators: it says at once
+      what keeps that tier from a verdict. cache: folder of fitted studies, by default the user's.
+
+    candidates: how many policies are judged together; the error is shared by them. largest_step_cost: what a
+    step costs at most, by default the largest in the data (at least 1). horizon: steps of an episode, where
+    neither data nor environment say.
+    """
+    subject = find_policy(policy)
+    run = subject.run
+    given = list(limits) or (list(run.run.limits) if run is not None else [])
+    if not given:
+        raise InputError("no limit is given, and the policy has no run that knows its limits.")
+    if own is not None and env is not None:
+        raise InputError("give either the policy's own episodes or an environment to run it in, not both.")
+    common: dict[str, Any] = {"confidence": confidence, "candidates": candidates, "name": subject.name}
+    gamma = run.task.gamma if run is not None else 0.99
+    if own is not None:
+        from slater.certify.rollouts import certify_episodes
+
+        return certify_episodes(
+            _dataset(own), limits=given, largest_step_cost=largest_step_cost, gamma=gamma, **common
+        )
+    if env is not None:
+        from slater.certify.rollouts import certify_rollouts
+
+        return certify_rollouts(
+            subject.policy, env, limits=given, cost_names=run.task.costs if run is not None else None,
+            episodes=episodes, at_most=at_most, horizon=horizon or (run.task.horizon if run else None),
+            largest_step_cost=1.0 if largest_step_cost is None else largest_step_cost, gamma=gamma, seed=seed,
+            workers=workers, deterministic=deterministic, progress=progress, **common,
+        )  # fmt: skip
+    if data is None:
+        if run is None or not Path(run.run.data).exists():
+            raise InputError(
+                "give evidence: logged data, an environment to run the policy in, or its own logged episodes."
+            )
+        data = run.run.data
+    whole = _dataset(data)
+    kept = read_held_out(subject.folder) if subject.folder is not None else None
+    part, gate = certifying_part(whole, kept, run.run.fingerprint if run is not None else None)
+    if part.propensity is not None and _likelihood_known(subject.policy):
+        from slater.certify.propensities import certify_propensities
+
+        found = certify_propensities(
+            part, subject.policy, limits=given, largest_step_cost=largest_step_cost, horizon=horizon,
+            gamma=gamma, **common,
+        )  # fmt: skip
+        return with_gate(found, gate)
+    from slater.certify.opinions import certify_estimates
+
+    if fit and cache is None:
+        from slater.deep.ope.study import cache_folder
+
+        cache = cache_folder()
+    found = certify_estimates(
+        part,
+        subject.policy,
+        limits=given,
+        gamma=gamma,
+        cache=cache,
+        calibration=calibration,
+        fit=fit,
+        **common,
+    )
+    return with_gate(found, gate)
