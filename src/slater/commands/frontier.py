@@ -29,7 +29,7 @@ class Options:
     runs: Positional[tuple[Path, ...]]
     """folders of finished runs over the same costs"""
     limits: tuple[str, ...] = ()
-    """limits per episode to solve for, as 5 10 20, or NAME=5,10,20 for each of two costs; by default a range"""
+    """limits per episode to solve for, as 5 10 20, or NAME=5,10 for each of two costs; by default a range"""
     margin: float = 0.0
     """share of every limit held back"""
     data: str | None = None
