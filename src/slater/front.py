@@ -28,6 +28,7 @@ def train(
     preset: str | None = None,
     progress: bool = True,
     estimate: bool = True,
+    columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Result:
@@ -38,6 +39,7 @@ def train(
     out: the folder of the run; by default a new one below `runs/`. progress: show it, on a terminal, in a
     notebook or as plain lines. estimate: judge the policy by the shared estimators at the end, where the
     algorithm does not itself. options: fields of `slater.runs.Run`, such as `log_every` or `memory` (GB).
+    columns: which column of a table is which, as in `slater.load`; kept in the run.
     settings: the algorithm's own, by name (`steps`, `gamma`, ...).
 
     The result has the policy, the estimates from the data alone, the limits, warnings, and the folder. A
@@ -53,7 +55,13 @@ def train(
     if isinstance(data, str | Path):
         name = f"{algorithm}-{Path(data).stem}"
         chosen.setdefault("data", str(data))
-        data = open_for_training(data, float(chosen.get("memory", 4.0)))
+        if columns is not None:
+            from slater.data.formats.base import read_options
+
+            chosen["reading"] = {**chosen.get("reading", {}), **read_options(columns).to_json()}
+        data = open_for_training(data, float(chosen.get("memory", 4.0)), chosen.get("reading"))
+    elif columns is not None:
+        raise InputError("columns are for a file; the data given are a dataset already.")
     watcher = shown() if progress else Watcher()
     folder = new_run_folder(name) if out is None else Path(out)
     try:

@@ -39,6 +39,7 @@ class Options:
     Examples:
         slater train pdca ball.hdf5 --limit 20
         slater train pdca log.hdf5 --limit speed=0.05/step --limit wear=20 --out runs/first --steps 50000
+        slater train pdca log.csv --columns observations=x,v actions=u rewards=r costs=c episode=e --limit 5
         slater train pdca ball.hdf5 --sweep limit=10,20,40 --seeds 3 --out runs/sweep
         slater train --resume runs/first
 
@@ -52,6 +53,15 @@ class Options:
     data: Positional[str | None] = None
     """dataset: a file or store that `slater data info` can read, or the name of a published task; without
     one, the sample of bullet/BallCircle that comes with Slater"""
+    columns: tuple[str, ...] = ()
+    """ROLE=NAME[,NAME...] for a table with names of its own, as in `slater data info`; kept in the run:
+    --columns observations=x,v actions=throttle rewards=profit costs=wear episode=trip"""
+    drop_missing: bool = False
+    """leave out rows that lack a number; `slater data check` counts them"""
+    fill: Literal["forward"] | None = None
+    """fill a missing number with that of the row before, in the same episode"""
+    horizon: int | None = None
+    """steps after which an episode times out, where the data do not say so"""
     limit: Repeated = ()
     """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
     out: Path | None = None
@@ -177,7 +187,7 @@ def _train(options: Options) -> list[Path]:
 
     assert options.data is not None
     find(options.algorithm)  # a wrong name is said before the data are read
-    data = open_for_training(options.data, options.memory)
+    data = open_for_training(options.data, options.memory, _reading(options))
     whole = data
     data, kept = _without_held_out(data, options.hold_out)
     limits, settings, seed = _point(options, {})
@@ -250,8 +260,18 @@ def _run_options(options: Options) -> dict[str, Any]:
         "data": str(options.data), "env": options.env, "eval_episodes": options.eval_episodes,
         "eval_every": options.eval_every or (2500 if options.env else None),
         "log_every": options.log_every, "checkpoint_every": options.checkpoint_every,
-        "memory": options.memory, "estimate": not options.no_estimate,
+        "memory": options.memory, "estimate": not options.no_estimate, "reading": _reading(options),
     }  # fmt: skip
+
+
+def _reading(options: Options) -> dict[str, Any]:
+    """How the file is read, for the record of the run."""
+    from slater.data.formats.base import read_options
+
+    if options.drop_missing and options.fill:
+        raise InputError("--drop-missing and --fill exclude each other: choose one.")
+    missing = "drop" if options.drop_missing else options.fill or "refuse"
+    return read_options(options.columns, missing=missing, horizon=options.horizon).to_json()
 
 
 def _resume(options: Options, given: frozenset[str]) -> list[Path]:
@@ -263,7 +283,7 @@ def _resume(options: Options, given: frozenset[str]) -> list[Path]:
     assert options.resume is not None
     record = read_run(options.resume)
     _refuse_changes(options, given, record)
-    data: Any = open_for_training(options.data or record.data, record.memory)
+    data: Any = open_for_training(options.data or record.data, record.memory, record.reading)
     kept = read_held_out(options.resume)
     if kept is not None:
         data = training_part(data, kept)
@@ -306,6 +326,8 @@ def _refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
                         "train anew."
                     )
             continue
+        elif name in ("columns", "drop_missing", "fill", "horizon"):
+            before, now = dict(run.reading), _reading(options)
         else:
             before, now = getattr(run, name), getattr(options, name)
         if now != before:
@@ -416,7 +438,7 @@ def _as_one_program(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, st
     from slater.jobs.sweep import last_row
 
     assert options.data is not None
-    data = open_for_training(options.data, options.memory)
+    data = open_for_training(options.data, options.memory, _reading(options))
     console = Console(stderr=True)
     console.print(f"{len(jobs)} runs as one program where they differ in seed and limit, in {options.out}")
     with Live(console=console, refresh_per_second=2) as live:

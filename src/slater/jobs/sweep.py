@@ -84,7 +84,9 @@ class TrainJob:
             # a worker of a sweep that died may still be saving
             with locked(self.folder, wait=30.0):
                 pass
-            dataset = open_for_training(self.data, self.options.get("memory", 4.0))
+            dataset = open_for_training(
+                self.data, self.options.get("memory", 4.0), self.options.get("reading")
+            )
             loggers: list[Any] = [TensorBoard(self.folder)] if self.tensorboard else []
             loggers += [WeightsAndBiases(self.wandb, self.folder)] if self.wandb is not None else []
             heard = Several(loggers)
@@ -107,7 +109,8 @@ def refuse_other_plans(jobs: Sequence[TrainJob]) -> None:
     begun = [job for job in jobs if is_run(job.folder)]
     if not begun:
         return
-    dataset = open_for_training(begun[0].data, begun[0].options.get("memory", 4.0))
+    options = begun[0].options
+    dataset = open_for_training(begun[0].data, options.get("memory", 4.0), options.get("reading"))
     for job in begun:
         if found := differences(read_run(job.folder), job.plan(dataset)):
             raise InputError(

@@ -28,6 +28,7 @@ class Run:
     limits: texts as on the command line, one per cost
     data: where the dataset is from, as a path or a remark; fingerprint: its SHA-256
     log_every, checkpoint_every: iterations; env, eval_every, eval_episodes: rollouts while training
+    reading: how the file was read, as `slater.data.ReadOptions.to_json` gives it (columns, missing values)
     memory: GB (10^9 bytes) for the data; a store that needs more is trained on in shards
     estimate: judge the policies by the shared estimators at the end, where the algorithm does not itself
     """
@@ -39,6 +40,7 @@ class Run:
     seed: int = 0
     data: str = "in memory"
     fingerprint: str = ""
+    reading: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     log_every: int = 100
     checkpoint_every: int = 1_000
     env: str | None = None
@@ -117,9 +119,9 @@ class Record:
 #: field of `Run` -> what its JSON may be
 _KINDS: dict[str, tuple[type, ...]] = {
     "algorithm": (str,), "limits": (list,), "settings": (dict,), "preset": (str, type(None)), "seed": (int,),
-    "data": (str,), "fingerprint": (str,), "log_every": (int,), "checkpoint_every": (int,),
-    "env": (str, type(None)), "eval_every": (int, type(None)), "eval_episodes": (int,),
-    "memory": (int, float), "estimate": (bool,),
+    "data": (str,), "fingerprint": (str,), "reading": (dict,), "log_every": (int,),
+    "checkpoint_every": (int,), "env": (str, type(None)), "eval_every": (int, type(None)),
+    "eval_episodes": (int,), "memory": (int, float), "estimate": (bool,),
 }  # fmt: skip
 
 

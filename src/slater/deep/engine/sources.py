@@ -8,6 +8,7 @@ alone, and the shard of an iteration follows from its number, so a resumed run m
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,17 +44,21 @@ def fits(dataset: StoredDataset, memory: float) -> bool:
     return COPIES * dataset.size * row_bytes(dataset) <= memory * 1e9
 
 
-def open_for_training(name: str | Path, memory: float = 4.0) -> Dataset | StoredDataset:
+def open_for_training(
+    name: str | Path, memory: float = 4.0, reading: Mapping[str, Any] | None = None
+) -> Dataset | StoredDataset:
     """The data that a user named: in memory if they fit (`memory` in GB), else a store, read in shards.
 
     name: a file or store, or the name of a published task, which is downloaded once.
+    reading: how to read it, as `slater.data.ReadOptions.to_json` gives it.
     """
-    from slater.data import load, open_dataset
+    from slater.data import ReadOptions, load, open_dataset
     from slater.data.download import locate
 
     path = locate(name)
+    options = ReadOptions.from_json(reading) if reading else None
     data = open_dataset(
-        path, max_bytes=memory * 1e9 / COPIES, advice=f", or allow more memory than {memory:g} GB"
+        path, options, max_bytes=memory * 1e9 / COPIES, advice=f", or allow more memory than {memory:g} GB"
     )
     if isinstance(data, StoredDataset) and fits(data, memory):
         return load(path)  # checks the content too, which is not done for shards

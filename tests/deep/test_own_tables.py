@@ -1,0 +1,73 @@
+"""A CSV log with names of its own goes straight into training; the run knows how it was read."""
+
+import json
+
+import pytest
+
+import slater
+from slater.cli import main
+from slater.runs import read_run
+
+from .problems import pointmass
+
+SETTINGS = ["steps=20", "batch_size=16", "hidden=8"]
+COLUMNS = [
+    "observations=place,square", "actions=push_a,push_b", "rewards=gain", "costs=wear", "episode=trip",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    data = pointmass(episodes=8)
+    path = tmp_path_factory.mktemp("table") / "log.csv"
+    lines = ["trip,place,square,push_a,push_b,gain,wear"]
+    for row in range(data.size):
+        values = [*data.observations[row], *data.actions[row], data.rewards[row], data.costs[row, 0]]
+        texts = [repr(float(value)) for value in values]
+        if row == 30:
+            texts[1] = ""
+        lines.append(f"trip {row // 25}," + ",".join(texts))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_train_from_a_csv_in_one_line_and_resume(table, tmp_path, capsys):
+    out = tmp_path / "run"
+    line = [
+        "train",
+        "bc",
+        str(table),
+        "--columns",
+        *COLUMNS,
+        "--horizon",
+        "25",
+        "--limit",
+        "5",
+        "--no-estimate",
+    ]
+    line += ["--out", str(out), *(f"--set={text}" for text in SETTINGS)]
+    assert main(line) == 2
+    assert "the column 'square' is NaN or infinite [1 row: 30]" in capsys.readouterr().err
+    assert main([*line, "--drop-missing"]) == 0
+    run = read_run(out)
+    assert run.reading == {
+        "columns": {text.partition("=")[0]: text.partition("=")[2].split(",") for text in COLUMNS},
+        "horizon": 25, "missing": "drop",
+    }  # fmt: skip
+    (out / "result.json").unlink()
+    assert main(["train", "--resume", str(out)]) == 0
+    assert main(["train", "--resume", str(out), "--columns", *COLUMNS[:-1], "episode=place"]) == 2
+    assert "--columns cannot change" in capsys.readouterr().err
+
+
+def test_the_same_in_python(table, tmp_path):
+    result = slater.train(
+        table, "bc", ["5"], out=tmp_path / "run", columns=COLUMNS, progress=False, estimate=False,
+        options={"reading": {"missing": "forward", "horizon": 25}}, steps=20, batch_size=16, hidden=(8,),
+    )  # fmt: skip
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["run"]["reading"]["missing"] == "forward"
+    assert record["run"]["reading"]["columns"]["costs"] == ["wear"]
+    assert result.folder == tmp_path / "run"
+    with pytest.raises(slater.InputError, match="a dataset already"):
+        slater.train(pointmass(episodes=2), "bc", ["5"], columns=COLUMNS)
