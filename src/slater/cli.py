@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("runs", "a table of runs"),
     "report": ("report", "a run, or several beside each other, as one HTML page"),
     "export": ("export", "a policy as an ONNX file"),
+    "compare": ("compare", "several runs side by side: estimates, and what was measured"),
+    "policy": ("policy", "what a policy file says about itself"),
 }
 
 BAD_INPUT = 2

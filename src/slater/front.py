@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from slater.envs import Rollout
     from slater.limits import Limit
     from slater.policy import Mixture, Policy, SavedPolicy
-    from slater.runs import Result
+    from slater.runs import Result, SavedRun
 
 __all__ = ["evaluate", "load_policy", "new_run_folder", "remove_if_unused", "train"]
 
@@ -88,12 +88,15 @@ def evaluate(
     """Run a policy in an environment.
 
     policy: a result, the folder of a run, a policy file, or a policy. env: as in `slater.envs.make`; by
-    default the one that the run or its data name. discount: by default the run's own, else .99.
+    default the one that the run or its data name. discount: by default the run's own, else .99. What is
+    measured is kept with the run.
     """
     from slater.envs import rollout
     from slater.runs import Result, is_run, open_run
+    from slater.runs.evaluations import Evaluation, add_evaluation
 
     place: Path | None = None
+    saved: SavedRun | None = None
     if isinstance(policy, Result):
         place = policy.folder
     elif isinstance(policy, str | Path):
@@ -107,10 +110,14 @@ def evaluate(
             env, discount = env or saved.env, saved.task.gamma if discount is None else discount
     if env is None:
         raise InputError("name the environment: neither the run nor its data say which one it is.")
-    return rollout(
+    ran = rollout(
         acting, env, episodes=episodes, seed=seed, deterministic=deterministic, workers=workers,
         discount=0.99 if discount is None else discount,
     )  # fmt: skip
+    if saved is not None and place is not None:
+        name = "mixture" if place.is_dir() else place.name.removesuffix(".safetensors")
+        add_evaluation(saved.folder, Evaluation.of(name, ran, saved.task.costs, None))
+    return ran
 
 
 def load_policy(path: str | Path) -> SavedPolicy | Mixture:

@@ -17,6 +17,7 @@ from slater.errors import InputError
 from slater.limits import resolve_limits
 from slater.policy import load, with_limits
 from slater.runs import LimitRecord, SavedRun, is_run, open_run, read_run
+from slater.runs.evaluations import Evaluation, add_evaluation
 
 if TYPE_CHECKING:
     from slater.envs import Rollout
@@ -26,7 +27,7 @@ __all__ = ["run"]
 
 @dataclass(frozen=True)
 class Options:
-    """Run a trained policy in an environment.
+    """Run a trained policy in an environment; what is measured is kept with its run.
 
     Examples:
         slater evaluate runs/first --episodes 20
@@ -93,6 +94,10 @@ def run(args: list[str]) -> int:
     # the DSRL scores are about the scalar cost, so they need a single limit
     limit = next(iter(limits.values())) if len(limits) == 1 else None
     verdicts = _verdicts(result, limits)
+    if saved is not None:
+        name = "last" if options.last else "mixture" if path.name == "mixture.safetensors" else path.name
+        aimed = limits if options.limit else None
+        add_evaluation(saved.folder, Evaluation.of(name, result, saved.task.costs, aimed))
     if options.json:
         print(json.dumps({"policy": str(path), "limits": verdicts, **result.as_dict(limit)}, indent=1))
         return 0
@@ -107,8 +112,10 @@ def _saved(path: Path) -> SavedRun | None:
     """The run that the policy belongs to; None for a lone policy file."""
     if not path.exists():
         raise InputError(f"there is no run or policy file {path}.")
-    folder = path if path.is_dir() else path.parent
-    return open_run(folder) if path.is_dir() or is_run(folder) else None
+    if path.is_dir():
+        return open_run(path)
+    # a policy of a run lies in its folder, a kept one a floor below
+    return next((open_run(folder) for folder in path.absolute().parents[:2] if is_run(folder)), None)
 
 
 def _per_episode(limits: Sequence[LimitRecord]) -> dict[str, float]:

@@ -71,6 +71,9 @@ def run_row(folder: Path) -> dict[str, Any]:
             for sums, unit in ((result.per_episode, "episode"), (result.estimates, "discounted")):
                 row |= {f"estimate/{name}/{unit}": value for name, value in (sums or {}).items()}
             row["limits kept"] = {True: "yes", False: "no", None: "not estimated"}[result.keeps_limits]
+            if (measured := saved.measured()) is not None:
+                row["measured in"] = f"{measured.env}, {measured.episodes} episodes"
+                row |= {f"measured/{name}": value for name, value in measured.means.items()}
     except InputError as error:
         row["state"] = f"unreadable ({error})"
     return row

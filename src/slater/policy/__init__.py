@@ -1,6 +1,7 @@
 """What can act: networks, mixtures, candidates and sequences, and their files; NumPy alone."""
 
 from slater.policy.base import Actor, MemorylessActor, Policy, SavedPolicy
+from slater.policy.contract import Contract
 from slater.policy.files import load, save, with_limits
 from slater.policy.mixture import Mixture
 from slater.policy.networks import CategoricalPolicy, GaussianPolicy
@@ -8,6 +9,7 @@ from slater.policy.networks import CategoricalPolicy, GaussianPolicy
 __all__ = [
     "Actor",
     "CategoricalPolicy",
+    "Contract",
     "GaussianPolicy",
     "MemorylessActor",
     "Mixture",

@@ -16,7 +16,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Actor", "MemorylessActor", "Policy", "SavedPolicy"]
+from slater.policy.contract import Contract, RangeCheck, check_range
+
+__all__ = ["Actor", "Described", "MemorylessActor", "Policy", "SavedPolicy"]
 
 
 class Actor(Protocol):
@@ -61,6 +63,13 @@ class SavedPolicy(Policy, Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Described:
+    """A policy that may hold what its file says about it."""
+
+    contract: Contract | None = None
+
+
 @dataclass(frozen=True)
 class MemorylessActor:
     """The actor of a policy without memory: ask the policy anew at each step."""
@@ -69,8 +78,12 @@ class MemorylessActor:
     rng: np.random.Generator
     deterministic: bool
 
-    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
-        """Action for one observation, shape `(obs_dim,)`."""
+    def act(self, observation: NDArray[Any], *, check: RangeCheck = "ignore") -> NDArray[Any]:
+        """Action for one observation, shape `(obs_dim,)`.
+
+        check: what to do if it is far outside the range of the data, see `slater.policy.contract`.
+        """
+        check_range(observation, getattr(self.policy, "contract", None), check)
         batch = np.asarray(observation)[None]
         return np.asarray(self.policy.act(batch, rng=self.rng, deterministic=self.deterministic)[0])
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.errors import InputError
-from slater.policy import Actor, MemorylessActor
+from slater.policy.base import Described, MemorylessActor
+from slater.policy.contract import checked
 
 __all__ = ["CandidatesPolicy", "Layers"]
 
@@ -32,8 +32,8 @@ def _network(layers: Layers, x: F32) -> F32:
     return np.asarray(x @ weight + bias, dtype=np.float32)
 
 
-@dataclass(frozen=True, eq=False)
-class CandidatesPolicy:
+@dataclass(frozen=True, eq=False, repr=False)
+class CandidatesPolicy(Described):
     """See the module's text. Observations enter normalised; actions are inside in [-1, 1].
 
     critics: two per utility, in order; leans: (1+I,) weight of the smaller of the two
@@ -72,11 +72,7 @@ class CandidatesPolicy:
         self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
     ) -> NDArray[Any]:
         """Actions of shape `(batch, action_dim)` inside `[low, high]`."""
-        x = np.asarray(observations, dtype=np.float32)
-        if x.ndim != 2 or x.shape[1] != len(self.obs_mean):
-            raise InputError(
-                f"the policy takes observations of shape (batch, {len(self.obs_mean)}), not {x.shape}."
-            )
+        x = checked(observations, len(self.obs_mean))
         obs = (x - self.obs_mean) / self.obs_std
         latent, n = len(self.decoder[0][0]) - len(self.obs_mean), 1 if deterministic else self.samples
         z = np.zeros((len(obs) * n, latent), dtype=np.float32)
@@ -90,9 +86,13 @@ class CandidatesPolicy:
         stretched = self.low + (actions + 1.0) * 0.5 * (self.high - self.low)
         return np.asarray(np.clip(stretched, self.low, self.high), dtype=np.float32)
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> MemorylessActor:
         """Start an episode; there is nothing to remember."""
         return MemorylessActor(self, rng, deterministic)
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.obs_mean)} observations -> {len(self.low)} actions"
+        return f"<CandidatesPolicy: {sizes}, the best of {self.samples} proposals>"
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Every array of the policy, by name."""

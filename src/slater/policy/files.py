@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from slater.disk import write_atomic
 from slater.errors import InputError
-from slater.policy.base import SavedPolicy
+from slater.policy.base import Described, SavedPolicy
+from slater.policy.contract import Contract
 from slater.policy.mixture import Mixture
 
 __all__ = ["load", "save", "with_limits"]
@@ -24,8 +25,13 @@ __all__ = ["load", "save", "with_limits"]
 FORMAT = "slater-policy-1"
 
 
-def save(policy: SavedPolicy | Mixture, path: str | os.PathLike[str]) -> None:
-    """Save a policy or a mixture as one safetensors file, with its normalisers and bounds; atomic."""
+def save(
+    policy: SavedPolicy | Mixture, path: str | os.PathLike[str], contract: Contract | None = None
+) -> None:
+    """Save a policy or a mixture as one safetensors file, with its normalisers and bounds; atomic.
+
+    contract: what the file says about the policy; by default the policy's own, if it has one.
+    """
     from safetensors.numpy import save as to_bytes
 
     members = policy.members if isinstance(policy, Mixture) else (policy,)
@@ -37,6 +43,9 @@ def save(policy: SavedPolicy | Mixture, path: str | os.PathLike[str]) -> None:
     about: dict[str, Any] = {"format": FORMAT, "members": [member.description() for member in members]}
     if isinstance(policy, Mixture):
         about["weights"] = policy.weights.tolist()
+    contract = contract or getattr(policy, "contract", None)
+    if contract is not None:
+        about["contract"] = contract.to_json()
     write_atomic(path, to_bytes(tensors, metadata={"slater": json.dumps(about)}))
 
 
@@ -57,9 +66,15 @@ def load(path: str | os.PathLike[str]) -> SavedPolicy | Mixture:
             for p, description in ((f"{i}.", d) for i, d in enumerate(about["members"]))
         )
         weights = about.get("weights")
+        contract = None if about.get("contract") is None else Contract.from_json(about["contract"])
+        # every member knows it: an actor is a member's
+        members = tuple(
+            cast(SavedPolicy, replace(member, contract=contract)) if isinstance(member, Described) else member
+            for member in members
+        )
         if weights is None:
             return members[0]
-        return Mixture(members, np.asarray(weights, dtype=np.float64))
+        return Mixture(members, np.asarray(weights, dtype=np.float64), contract=contract)
     except InputError:
         raise
     except (SafetensorError, KeyError, ValueError, TypeError, IndexError, OSError) as error:

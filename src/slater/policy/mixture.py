@@ -10,14 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.errors import InputError
-from slater.policy.base import Actor, SavedPolicy
+from slater.policy.base import Actor, Described, SavedPolicy
 
 __all__ = ["Mixture"]
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """A policy that draws one member at the start of an episode, member k with probability `weights[k]`."""
+@dataclass(frozen=True, repr=False)
+class Mixture(Described):
+    """A policy that draws one member at the start of an episode, member k with probability `weights[k]`.
+
+    What holds for the mixture holds on average over episodes: a single one is played by a single member, so
+    a mixture that keeps its limit may have a member that does not, in its share of the episodes.
+    """
 
     members: tuple[SavedPolicy, ...]
     weights: NDArray[np.float64]
@@ -31,6 +35,12 @@ class Mixture:
         if not np.all(weights >= 0) or not np.isclose(weights.sum(), 1.0, atol=1e-6):
             raise InputError(f"mixture weights must be >= 0 and sum to 1, not {weights.tolist()}.")
         object.__setattr__(self, "weights", weights / weights.sum())
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{weight:.0%}" for weight in sorted(self.weights, reverse=True)[:5])
+        more = ", ..." if len(self.members) > 5 else ""
+        kind = type(self.members[0]).__name__
+        return f"<Mixture of {len(self.members)} policies ({kind}), {shares}{more} of episodes>"
 
     @classmethod
     def uniform(cls, members: Sequence[SavedPolicy]) -> Mixture:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.errors import InputError
-from slater.policy.base import Actor, MemorylessActor
+from slater.policy.base import Described, MemorylessActor
+from slater.policy.contract import checked
 
 __all__ = ["CategoricalPolicy", "GaussianPolicy"]
 
@@ -18,8 +18,8 @@ __all__ = ["CategoricalPolicy", "GaussianPolicy"]
 F32 = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class _NetworkPolicy:
+@dataclass(frozen=True, repr=False)
+class _NetworkPolicy(Described):
     """A ReLU network over normalised observations; its subclasses say what the outputs mean.
 
     `weights[l]` has shape `(in, out)`, `biases[l]` `(out,)`; observations enter as
@@ -33,11 +33,7 @@ class _NetworkPolicy:
 
     def outputs(self, observations: NDArray[Any]) -> F32:
         """The network's last layer, shape `(batch, outputs)`, for observations `(batch, obs_dim)`."""
-        x = np.asarray(observations, dtype=np.float32)
-        if x.ndim != 2 or x.shape[1] != self.obs_mean.shape[0]:
-            raise InputError(
-                f"the policy takes observations of shape (batch, {self.obs_mean.shape[0]}), not {x.shape}."
-            )
+        x = checked(observations, self.obs_mean.shape[0])
         x = (x - self.obs_mean) / self.obs_std
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ weight
@@ -50,8 +46,13 @@ class _NetworkPolicy:
     ) -> NDArray[Any]:
         raise NotImplementedError
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> MemorylessActor:
+        """Start an episode; there is nothing to remember."""
         return MemorylessActor(self, rng, deterministic)
+
+    def __repr__(self) -> str:
+        layers = " -> ".join(str(size) for size in (len(self.obs_mean), *(w.shape[1] for w in self.weights)))
+        return f"<{type(self).__name__}: layers {layers}>"
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Every array of the policy, by name."""
@@ -76,7 +77,7 @@ class _NetworkPolicy:
         return weights, biases, sizes[-1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GaussianPolicy(_NetworkPolicy):
     """Continuous actions: tanh of a Gaussian, stretched to the box `[low, high]`.
 
@@ -139,7 +140,7 @@ class GaussianPolicy(_NetworkPolicy):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CategoricalPolicy(_NetworkPolicy):
     """Discrete actions: the network gives one logit per action."""
 

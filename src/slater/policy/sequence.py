@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.errors import InputError
-from slater.policy import Actor
+from slater.policy.base import Described
+from slater.policy.contract import RangeCheck, check_range, checked
 
 __all__ = ["SequencePolicy", "Targets"]
 
@@ -65,8 +66,8 @@ class Targets:
         return float(returns[np.argmin(np.max(costs / np.maximum(limits, 1.0), axis=1))])
 
 
-@dataclass(frozen=True, eq=False)
-class SequencePolicy:
+@dataclass(frozen=True, eq=False, repr=False)
+class SequencePolicy(Described):
     """A decision transformer that aims at `limits` (I,), in cost per episode.
 
     arrays: the network's weights by name; low, high: (action_dim,) bounds, None for discrete actions.
@@ -174,20 +175,22 @@ class SequencePolicy:
         self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
     ) -> NDArray[Any]:
         """Actions for unrelated observations, each the first of an episode of its own."""
-        x = np.asarray(observations, dtype=np.float32)
-        if x.ndim != 2 or x.shape[1] != len(self.obs_mean):
-            raise InputError(
-                f"the policy takes observations of shape (batch, {len(self.obs_mean)}), not {x.shape}."
-            )
+        x = checked(observations, len(self.obs_mean))
         togo = np.tile(np.append(self.target_return, self.limits), (len(x), 1))
         outputs, _ = self.forward(self.step_tokens(togo, x, 0), None)
         return self.choose(outputs, rng, deterministic)
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _SequenceActor:
         """Start an episode with an empty context and the full targets."""
         return _SequenceActor(self, rng, deterministic)
 
     # -- on disk ------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return (
+            f"<SequencePolicy: {len(self.obs_mean)} observations, context {self.context}, "
+            f"limits {self.limits.tolist()} per episode>"
+        )
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Every array of the policy, by name."""
@@ -260,13 +263,10 @@ class _SequenceActor:
         self.cache: list[Any] | None = None
         self.seen = 0  # tokens of the context that are in the cache
 
-    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+    def act(self, observation: NDArray[Any], *, check: RangeCheck = "ignore") -> NDArray[Any]:
         policy = self.policy
-        obs = np.asarray(observation, dtype=np.float32)
-        if obs.shape != policy.obs_mean.shape:
-            raise InputError(
-                f"the policy takes an observation of shape {policy.obs_mean.shape}, not {obs.shape}."
-            )
+        check_range(observation, policy.contract, check)
+        obs = checked(np.asarray(observation)[None], len(policy.obs_mean))[0]
         if len(self.steps) == policy.context:
             self.steps, self.cache, self.seen = self.steps[policy.jump :], None, 0
         self.steps.append(policy.step_tokens(self.togo[None], obs[None], self.time))

@@ -6,13 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slater.errors import InputError
+from slater.runs.evaluations import Evaluation, read_evaluations
 from slater.runs.metrics import METRICS, Metrics, read_metrics
 from slater.runs.record import RECORD, Record, Run, TaskRecord, read_record
-from slater.runs.result import RESULT, Result, read_result
+from slater.runs.result import RESULT, Member, Result, read_result
 
-__all__ = ["SavedRun", "find_runs", "is_run", "open_run"]
+if TYPE_CHECKING:
+    from slater.policy import Contract, Mixture, SavedPolicy
+
+__all__ = ["SavedRun", "find_runs", "is_run", "kept_path", "open_run", "save_kept"]
 
 
 def is_run(folder: str | Path) -> bool:
@@ -23,6 +28,20 @@ def is_run(folder: str | Path) -> bool:
 def find_runs(folder: str | Path) -> Iterator[Path]:
     """The folders of all runs below `folder`, at any depth, in order."""
     return (path.parent for path in sorted(Path(folder).rglob(RECORD)))
+
+
+def kept_path(folder: Path, step: int) -> Path:
+    """The file of the policy that a finished run kept after iteration `step`."""
+    return folder / "policies" / f"{step:08d}.safetensors"
+
+
+def save_kept(folder: Path, step: int, policy: SavedPolicy, contract: Contract) -> None:
+    """Write the policy of a member, so that it can be loaded alone."""
+    from slater.policy import save
+
+    path = kept_path(folder, step)
+    path.parent.mkdir(exist_ok=True)
+    save(policy, path, contract)
 
 
 @dataclass(frozen=True)
@@ -52,10 +71,29 @@ class SavedRun:
         """Whether there is a result."""
         return (self.folder / RESULT).is_file()
 
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """What was measured about its policies, oldest first."""
+        return read_evaluations(self.folder)
+
+    def measured(self, env: str | None = None) -> Evaluation | None:
+        """The last measurement of the mixture under the run's own limits, in `env` if one is named."""
+        found = [
+            one for one in self.evaluations
+            if one.policy == "mixture" and one.limits is None and env in (None, one.env)
+        ]  # fmt: skip
+        return found[-1] if found else None
+
     @cached_property
     def metrics(self) -> Metrics:
         """The rows so far, as they were when first asked for."""
         return Metrics(read_metrics(self.folder / METRICS))
+
+    def kept_policy(self, member: Member) -> SavedPolicy | Mixture:
+        """The policy of one member of a finished run, ready to act; NumPy alone."""
+        from slater.policy import load
+
+        return load(kept_path(self.folder, member.step))
 
     @property
     def result(self) -> Result:

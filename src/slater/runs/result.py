@@ -155,7 +155,7 @@ class Result:
             f"  {name:<{widths[0]}}  {value:>{widths[1]}}  {limit:>{widths[2]}}  {verdict}".rstrip()
             for name, value, limit, verdict in rows
         ]
-        lines.append(self.describe_mixture())
+        lines += [self.describe_mixture(), *self.single_episodes()]
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
 
     def _repr_html_(self) -> str:
@@ -166,6 +166,35 @@ class Result:
         notes = "".join(f"<br>warning: {escape(text)}" for text in self.warnings)
         head = escape(f"{self.algorithm}, {self.steps} steps, seed {self.seed}, in {self.folder}")
         return f"{head}<table>{cells}</table>{escape(self.describe_mixture())}{notes}"
+
+    def judged(self) -> list[str]:
+        """What is known about the mixture from the data, in sentences."""
+        if self.estimates is None:
+            return ["nothing is estimated about it"]
+        by = (self.details.get("estimate") or {}).get("by") or "the algorithm's own estimator"
+        sentences = [
+            f"estimated {self._unit} from the data by {by}: {name} {value}"
+            + (f", limit {limit}, {verdict.lower()}" if limit else "")
+            for name, value, limit, verdict in self._lines()
+        ]
+        return [*sentences, *self.single_episodes(), *(f"warning: {text}" for text in self.warnings)]
+
+    def single_episodes(self) -> list[str]:
+        """A sentence for every limit that some policy of the mixture exceeds on average, with its share."""
+        sentences = []
+        for limit in self.limits:
+            most = limit.discounted
+            above = sum(
+                member.weight
+                for member in self.members
+                if most is not None and member.estimates and member.estimates[limit.cost] > most * (1 + 1e-6)
+            )
+            if 0 < above < 1:
+                sentences.append(
+                    f"in {above:.0%} of the episodes a policy acts whose mean {limit.cost} is above the "
+                    "limit by its estimate; the mixture is judged on average over episodes"
+                )
+        return sentences
 
     def describe_mixture(self) -> str:
         """Which policy acts in how many episodes, in one sentence."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Member
+from slater.deep.engine.contract import make_contract
 from slater.deep.engine.folder import RunFolder
 from slater.deep.engine.judging import judge_members
 from slater.deep.task import Task
@@ -18,6 +20,7 @@ from slater.policy import Mixture
 from slater.policy import save as save_policy
 from slater.runs import LimitRecord, Result, Run
 from slater.runs import Member as SavedMember
+from slater.runs.folder import save_kept
 from slater.runs.result import write_result
 
 __all__ = ["finish"]
@@ -37,11 +40,9 @@ def finish(
     weights, members = algorithm.weigh(task, state, data, folder.members, policies, key, tick, check)
     chosen = [k for k in range(len(members)) if weights[k] > 0]
     mixture = Mixture(tuple(policies[k].export(task) for k in chosen), weights[chosen])
-    save_policy(mixture, folder.path / "mixture.safetensors")
-    save_policy(last.export(task), folder.path / "policy.safetensors")
     details = {**algorithm.report(task, state, members, weights), **check.report}
     warnings = list(check.warnings)
-    if run.estimate and any(member.estimates is None for member in members):
+    if run.estimate and any(members[k].estimates is None for k in chosen):
         members, judged, doubts = judge_members(
             algorithm, task, members, weights, policies, dataset, key, tick
         )
@@ -61,6 +62,12 @@ def finish(
         details=details,
         folder=folder.path,
     )
+    contract = make_contract(run, task, dataset, result)
+    save_policy(mixture, folder.path / "mixture.safetensors", contract)
+    alone = replace(contract, members=(), judged=("nothing is said about this policy alone",))
+    save_policy(last.export(task), folder.path / "policy.safetensors", alone)
+    for member, policy in zip(members, policies, strict=True):
+        save_kept(folder.path, member.step, policy.export(task), alone)
     write_result(folder.path, result)
     return result
 

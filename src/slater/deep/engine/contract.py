@@ -1,0 +1,79 @@
+"""What the policy files of a run say about themselves."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from slater.data import Dataset, StoredDataset
+from slater.deep.task import Task
+from slater.policy.contract import Contract, Entry
+from slater.runs import Result, Run
+
+__all__ = ["make_contract"]
+
+#: rows of data larger than memory whose range stands for all
+ROWS = 2**17
+
+
+def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result: Result) -> Contract:
+    """The contract of the run's mixture.
+
+    Names and units are those that the data's notes give as `observation_names`, `observation_units`,
+    `action_names` and `action_units`, each a JSON list or a text with commas; else entries are numbered.
+    """
+    if isinstance(dataset, StoredDataset):
+        seen = dataset.sample(np.random.default_rng(0), ROWS).observations
+    else:
+        seen = dataset.observations
+    low, high = seen.min(axis=0), seen.max(axis=0)
+    names, units = _texts(dataset, "observation", task.obs_dim)
+    observations = tuple(
+        Entry(names[k], units[k], float(low[k]), float(high[k])) for k in range(task.obs_dim)
+    )
+    actions: tuple[Entry, ...] = ()
+    if task.action_low is not None and task.action_high is not None:
+        names, units = _texts(dataset, "action", task.action_dim)
+        actions = tuple(
+            Entry(names[k], units[k], float(task.action_low[k]), float(task.action_high[k]))
+            for k in range(task.action_dim)
+        )
+    acting = sorted((member for member in result.members if member.weight > 0), key=lambda m: -m.weight)
+    return Contract(
+        observations=observations,
+        actions=actions,
+        num_actions=task.action_dim if task.discrete else None,
+        limits=run.limits,
+        judged=tuple(result.judged()),
+        algorithm=run.algorithm,
+        steps=result.steps,
+        seed=run.seed,
+        gamma=task.gamma,
+        horizon=task.units.horizon,
+        env_id=dataset.metadata.env_id,
+        data=run.data,
+        fingerprint=run.fingerprint,
+        rows=dataset.size,
+        episodes=len(dataset.episodes),
+        members=tuple((member.weight, member.name) for member in acting),
+    )
+
+
+def _texts(dataset: Dataset | StoredDataset, what: str, count: int) -> tuple[list[str], list[str]]:
+    """Names and units of the entries, from the notes of the data where they fit."""
+    notes = dataset.metadata.notes
+    names, units = _listed(notes.get(f"{what}_names")), _listed(notes.get(f"{what}_units"))
+    if len(names) != count:
+        names = [f"{what} {k}" for k in range(count)]
+    return names, units if len(units) == count else [""] * count
+
+
+def _listed(text: str | None) -> list[str]:
+    if not text:
+        return []
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = text.split(",")
+    return [str(part).strip() for part in found] if isinstance(found, list) else []

@@ -1,0 +1,152 @@
+"""What a policy file says about itself: what the policy takes and gives, what it was made from, how judged.
+
+Observations are checked at every call: their shape, and that they are finite. Whether one is far from all
+that the data had is asked for with `check="warn"` or `check="raise"`: the contract holds the range of each
+entry.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.errors import InputError
+
+__all__ = ["Contract", "Entry", "RangeCheck", "check_range", "checked"]
+
+#: what to do about an observation that is far outside the data's range
+RangeCheck = Literal["ignore", "warn", "raise"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of an observation or action. low, high: the range in the data (observations), or the bounds
+    that actions stay within; unit: as text, empty if the data name none.
+    """
+
+    name: str
+    unit: str
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.name}{f' ({self.unit})' if self.unit else ''}: {self.low:.4g} to {self.high:.4g}"
+
+
+@dataclass(frozen=True)
+class Contract:
+    """See the module's text.
+
+    actions: of continuous actions one entry per dimension, of discrete ones none; num_actions: of discrete
+    limits: as given, one per cost; judged: sentences on what is estimated, and how
+    members: share of episodes and name of every policy of a mixture
+    """
+
+    observations: tuple[Entry, ...]
+    actions: tuple[Entry, ...]
+    num_actions: int | None
+    limits: tuple[str, ...]
+    judged: tuple[str, ...]
+    algorithm: str
+    steps: int
+    seed: int
+    gamma: float
+    horizon: int | None
+    env_id: str | None
+    data: str
+    fingerprint: str
+    rows: int
+    episodes: int
+    members: tuple[tuple[float, str], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the file."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Contract:
+        """What `to_json` gave; ValueError, TypeError or KeyError if it is not that."""
+        fields = {name: record[name] for name in cls.__dataclass_fields__}
+        for name in ("observations", "actions"):
+            fields[name] = tuple(
+                Entry(str(e["name"]), str(e["unit"]), float(e["low"]), float(e["high"])) for e in fields[name]
+            )
+        for name in ("limits", "judged"):
+            fields[name] = tuple(map(str, fields[name]))
+        fields["members"] = tuple((float(share), str(what)) for share, what in fields["members"])
+        return cls(**fields)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.algorithm}, {self.steps} steps, seed {self.seed}; gamma {self.gamma:g}, "
+            + ("no horizon" if self.horizon is None else f"episodes of {self.horizon} steps")
+            + (f", {self.env_id}" if self.env_id else ""),
+            f"data: {self.data}, {self.rows:,} rows in {self.episodes:,} episodes, {self.fingerprint[:16]}",
+            "limits: " + ", ".join(self.limits),
+            f"observations, {len(self.observations)} entries, with their range in the data:",
+            *(f"  {entry}" for entry in self.observations),
+        ]
+        if self.num_actions is not None:
+            lines.append(f"actions: one of {self.num_actions}, from 0")
+        else:
+            lines += [f"actions, {len(self.actions)} entries, with their bounds:"]
+            lines += [f"  {entry}" for entry in self.actions]
+        if self.members:
+            lines.append("each episode is played by one policy, drawn at its start:")
+            lines += [f"  {share:.1%}  {name}" for share, name in self.members]
+        return "\n".join([*lines, *self.judged])
+
+
+def checked(observations: NDArray[Any], entries: int) -> NDArray[np.float32]:
+    """Observations as float32; one sentence if their shape is not `(batch, entries)` or one is not finite."""
+    try:
+        x = np.asarray(observations, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the policy takes observations as an array of numbers ({error}).") from error
+    if x.ndim != 2 or x.shape[1] != entries:
+        raise InputError(f"the policy takes observations of shape (batch, {entries}), not {x.shape}.")
+    if not np.isfinite(x).all():
+        row, entry = (int(place[0]) for place in np.nonzero(~np.isfinite(x)))
+        raise InputError(
+            f"entry {entry} of the observation{f' in row {row}' if len(x) > 1 else ''} is "
+            f"{x[row, entry]}; the policy takes finite numbers only."
+        )
+    return x
+
+
+def check_range(observation: NDArray[Any], contract: Contract | None, check: RangeCheck) -> None:
+    """Warn or raise if an entry of `observation`, (obs_dim,), is outside its range by more than its width."""
+    if check == "ignore":
+        return
+    if check not in ("warn", "raise"):
+        raise InputError(f"check is {check!r}; it must be 'warn', 'raise' or 'ignore'.")
+    if contract is None:
+        raise InputError("this policy does not say which range its data had; act with check='ignore'.")
+    found = _far(np.asarray(observation, dtype=np.float64), contract.observations)
+    if not found:
+        return
+    text = f"the observation is far outside the data: {'; '.join(found)}."
+    if check == "raise":
+        raise InputError(text)
+    warnings.warn(text, stacklevel=3)
+
+
+def _far(observation: NDArray[np.float64], entries: Sequence[Entry]) -> list[str]:
+    if observation.shape != (len(entries),):
+        raise InputError(
+            f"the policy takes an observation of shape ({len(entries)},), not {observation.shape}."
+        )
+    low, high = (np.array([getattr(entry, side) for entry in entries]) for side in ("low", "high"))
+    # an entry that is constant in the data has no width: rounding is no reason to speak
+    width = np.maximum(high - low, 1e-6 * np.maximum(np.abs(low), 1.0))
+    far = (observation < low - width) | (observation > high + width)
+    return [
+        f"{entry.name} is {value:.4g}, range {entry.low:.4g} to {entry.high:.4g}"
+        for entry, value, outside in zip(entries, observation, far, strict=True)
+        if outside
+    ]

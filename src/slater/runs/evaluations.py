@@ -1,0 +1,90 @@
+"""What was measured about a run's policies in an environment, kept with the run, apart from its estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slater.disk import append_json_line, read_json_lines
+
+if TYPE_CHECKING:
+    from slater.envs import Rollout
+
+__all__ = ["EVALUATIONS", "Evaluation", "add_evaluation", "read_evaluations"]
+
+#: name of the file in the folder of a run: one JSON object per line
+EVALUATIONS = "evaluations.jsonl"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episodes of one policy of a run in an environment.
+
+    policy: "mixture", "last", or the file of a kept one; limits: those aimed at, per episode, if others than
+    the run's; means, errors: of return and costs over episodes, undiscounted, by name; an error is None where
+    there was one episode
+    """
+
+    policy: str
+    env: str
+    episodes: int
+    seed: int
+    deterministic: bool
+    limits: Mapping[str, float] | None
+    means: Mapping[str, float]
+    errors: Mapping[str, float | None]
+
+    def same_as(self, other: Evaluation) -> bool:
+        """Whether it measures the same thing in the same way."""
+        names = ("policy", "env", "episodes", "seed", "deterministic", "limits")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    @classmethod
+    def of(
+        cls, policy: str, ran: Rollout, costs: tuple[str, ...], limits: Mapping[str, float] | None
+    ) -> Evaluation:
+        """What `rollout` gave. costs: names in the data; a lone one of another name is the scalar cost."""
+        ran.mean_costs(costs)  # a name that the environment does not have is one sentence
+        found = ran.summary()
+        values = {"return": found["return"]}
+        for cost in costs:
+            lone = len(costs) == 1 and cost not in ran.cost_names
+            values[cost] = found["cost" if lone else f"costs/{cost}"]
+        return cls(
+            policy=policy, env=ran.env_id, episodes=len(ran), seed=ran.seed,
+            deterministic=ran.deterministic, limits=None if limits is None else dict(limits),
+            means={name: summary.mean for name, summary in values.items()},
+            errors={
+                name: summary.standard_error if len(ran) > 1 else None for name, summary in values.items()
+            },
+        )  # fmt: skip
+
+
+def add_evaluation(folder: Path, evaluation: Evaluation) -> None:
+    """Add a line to the run's file."""
+    append_json_line(folder / EVALUATIONS, asdict(evaluation))
+
+
+def read_evaluations(folder: Path) -> list[Evaluation]:
+    """All evaluations of the run in `folder`, oldest first; of two of the same thing, the later one."""
+    found: list[Evaluation] = []
+    for row in read_json_lines(folder / EVALUATIONS):
+        try:
+            evaluation = _read(row)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue  # of another version
+        found = [*(other for other in found if not other.same_as(evaluation)), evaluation]
+    return found
+
+
+def _read(row: Mapping[str, Any]) -> Evaluation:
+    limits = row["limits"]
+    return Evaluation(
+        policy=str(row["policy"]), env=str(row["env"]), episodes=int(row["episodes"]), seed=int(row["seed"]),
+        deterministic=bool(row["deterministic"]),
+        limits=None if limits is None else {str(k): float(v) for k, v in limits.items()},
+        means={str(k): float(v) for k, v in row["means"].items()},
+        errors={str(k): None if v is None else float(v) for k, v in row["errors"].items()},
+    )  # fmt: skip
