@@ -19,7 +19,7 @@ from slater.limits import Limit, resolve_limits
 from slater.policy import Mixture, save
 from slater.runs import SavedRun, open_run
 
-__all__ = ["episode_limits", "mix_runs", "pool_of_run", "with_log"]
+__all__ = ["best_of_runs", "episode_limits", "mix_runs", "pool_of_run", "with_log"]
 
 
 def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
@@ -82,10 +82,28 @@ def mix_runs(
     data: the data of the runs, if they are no longer where they were. margin: share of every limit held back,
     because a program that picks among many estimates picks those that err in its favour.
     """
+    mixture, point = best_of_runs([open_run(folder) for folder in folders], limits, data=data, margin=margin)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    save(mixture, folder / "mixture.safetensors")
+    record = {"runs": [str(f) for f in folders], "margin": margin, "unit": "per episode", **asdict(point)}
+    if not point.within:
+        record["prices"] = None
+    write_atomic(folder / "mix.json", (json.dumps(record, indent=1) + "\n").encode())
+    return point
+
+
+def best_of_runs(
+    runs: Sequence[SavedRun],
+    limits: Sequence[Limit | str | float],
+    *,
+    data: str | Path | None = None,
+    margin: float = 0.1,
+) -> tuple[Mixture, Point]:
+    """The best mixture of what the runs kept within `limits`, ready to act, and what is estimated of it."""
     from slater.data import load as load_data
     from slater.deep.engine.folder import member_policies
 
-    runs = [open_run(folder) for folder in folders]
     labels = [f"{saved.folder}: " if len(runs) > 1 else "" for saved in runs]
     pools = [pool_of_run(saved, label) for saved, label in zip(runs, labels, strict=True)]
     point = mix(Pool.union(pools), episode_limits(runs[0], limits), margin=margin)
@@ -104,12 +122,5 @@ def mix_runs(
             if column.name in point.weights:
                 members.append(policies[index])
                 weights.append(point.weights[column.name])
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
     shares = np.array(weights)
-    save(Mixture(tuple(members), shares / shares.sum()), folder / "mixture.safetensors")
-    record = {"runs": [str(f) for f in folders], "margin": margin, "unit": "per episode", **asdict(point)}
-    if not point.within:
-        record["prices"] = None
-    write_atomic(folder / "mix.json", (json.dumps(record, indent=1) + "\n").encode())
-    return point
+    return Mixture(tuple(members), shares / shares.sum()), point

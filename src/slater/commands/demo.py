@@ -16,6 +16,7 @@ from slater.errors import InputError
 from slater.runs import Result, is_run, open_run, read_result, read_run
 
 if TYPE_CHECKING:
+    from slater.certify.verdict import Certificate
     from slater.data import Dataset
     from slater.envs import Rollout
 
@@ -183,8 +184,31 @@ def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) 
     }
     draw_training(path, saved.metrics.rows, limit, levels, best)
     console.print(f"\nReward and cost against steps, with the limit: {path}")
+    certificate = _certificate(found["mixture"], limit.episode, saved.task.horizon or 0, options.out)
+    console.print(
+        f"\nVerdict by the {len(found['mixture'])} episodes above: {certificate.sentence}", highlight=False
+    )
+    console.print(f"Its picture: {options.out / 'certificate.html'}; more episodes, if it is open, with")
+    console.print(f"    slater certify {options.out} --env {ENV} --until-decided --at-most 500")
     console.print(f"The policy: {options.out / 'mixture.safetensors'}; evaluate it again with")
     console.print(f"    slater evaluate {options.out} --episodes 100")
+
+
+def _certificate(ran: Rollout, limit: float, horizon: int, out: Path) -> Certificate:
+    """The verdict on the mixture by the episodes that were just run, written beside it."""
+    from slater.certify.rollouts import judge_episodes
+    from slater.certify.verdict import Certificate
+    from slater.report.certificate import certificate_html
+
+    verdicts = judge_episodes(ran.cost[:, None], ["cost"], [limit], [float(horizon)], 0.05)
+    certificate = Certificate(
+        str(out), 0.95, verdicts, 1, f"{len(ran)} episodes in {ran.env_id}, seed {ran.seed}.",
+        (f"{ran.env_id} behaves as the deployment will.", f"an episode costs at most {horizon}."),
+        {"episode_costs": ran.cost[:, None].tolist(), "episode_returns": ran.returns.tolist()},
+    )  # fmt: skip
+    certificate.save(out / "certificate.json")
+    (out / "certificate.html").write_text(certificate_html(certificate.as_dict()))
+    return certificate
 
 
 def _verdict(cost: float, limit: float) -> str:

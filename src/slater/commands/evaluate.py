@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from slater.runs.evaluations import Evaluation, add_evaluation
 
 if TYPE_CHECKING:
     from slater.envs import Rollout
+    from slater.policy import Mixture, SavedPolicy
 
 __all__ = ["run"]
 
@@ -46,7 +48,8 @@ class Options:
     seed: int = 0
     """seed of the rollouts"""
     limit: Repeated = ()
-    """aim at other limits than those of training, as in `slater train`: cdt has one model for all"""
+    """aim at other limits than those of training, as in `slater train`: cdt has one model for all; the policies
+    that other runs kept are mixed anew by their estimates"""
     mixture: bool = False
     """evaluate the mixture, one member drawn per episode (the default where there is one)"""
     last: bool = False
@@ -57,7 +60,7 @@ class Options:
     """run every kept policy and print it beside its estimate, and what other outputs would be worth:
     the last policy, a uniform mixture, the fallback, the best by estimate, the best in hindsight"""
     data: str | None = None
-    """with --members: the data of the run, if they are no longer where they were"""
+    """with --members or --limit: the data of the run, if they are no longer where they were"""
     workers: int = 1
     """processes that run episodes side by side"""
     json: bool = False
@@ -83,7 +86,7 @@ def run(args: list[str]) -> int:
     gamma = saved.task.gamma if saved else 0.99
     if options.limit:
         limits = _other_limits(options.limit, saved)
-        policy = with_limits(policy, list(limits.values()))
+        policy = _for_limits(policy, limits, saved, options)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("episodes", total=options.episodes)
         result = rollout(
@@ -129,6 +132,23 @@ def _other_limits(texts: Sequence[str], saved: SavedRun | None) -> dict[str, flo
         raise InputError("--limit needs the folder of a run, which knows the costs and the horizon.")
     limits = resolve_limits(texts, saved.task.costs)
     return {str(limit.cost): saved.task.units.episode(limit) for limit in limits}
+
+
+def _for_limits(
+    policy: SavedPolicy | Mixture, limits: Mapping[str, float], saved: SavedRun | None, options: Options
+) -> SavedPolicy | Mixture:
+    """The policy aiming at other limits: its own way if it has one, else the run's policies mixed anew."""
+    try:
+        return with_limits(policy, list(limits.values()))
+    except InputError:
+        if saved is None or not saved.finished or options.last:
+            raise
+    from slater.certify.pools import best_of_runs
+
+    mixture, point = best_of_runs([saved], [f"{k}={v!r}" for k, v in limits.items()], data=options.data)
+    shares = ", ".join(f"{weight:.0%} {name}" for name, weight in point.weights.items())
+    print(f"the run's policies mixed anew for these limits, by their estimates: {shares}", file=sys.stderr)
+    return mixture
 
 
 def _policy_file(options: Options) -> Path:

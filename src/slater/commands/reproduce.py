@@ -22,6 +22,7 @@ EXPERIMENTS = {
     "coverage": "finite problems: how often a verdict is wrong",
     "table2": "Bullet Safety Gym: tasks, algorithms, limits and seeds (the paper's Table 2)",
     "figure2": "Real-World RL: reward and cost against iterations (the paper's Figure 2)",
+    "bank": "policies of known truth, which calibrate verdicts from the log alone",
     "tables": "tables, figures and report anew from folders of table2 or figure2",
 }
 
@@ -62,6 +63,48 @@ class ReproduceArgs:
     """Print one JSON object with the results instead of a table."""
 
 
+@dataclass(frozen=True)
+class BankArgs:
+    """Judge every kept policy of runs by estimates from the log and by its simulator, and calibrate.
+
+    bank.jsonl (a line per policy and cost) and calibration.json go to the folder OUT; a bank that was stopped
+    goes on. A calibration decides verdicts only if it rests on 120 policies of 6 tasks.
+
+    Examples:
+        slater reproduce bank runs/ballcircle runs/carcircle runs/ballrun --out runs/bank
+
+    """
+
+    runs: Positional[tuple[Path, ...]]
+    """folders of finished runs, best trained with --hold-out, with data and simulators at hand"""
+    out: Path = Path("runs/bank")
+    """output folder"""
+    episodes: int = 50
+    """episodes of every policy in its simulator"""
+    json: bool = False
+    """print JSON"""
+
+
+def _bank(options: BankArgs) -> int:
+    from slater.experiments import bank
+
+    if not options.runs:
+        raise InputError("give folders of finished runs, whose kept policies make the bank.")
+    console = Console(stderr=True)
+    result = bank.run(options.runs, options.out, episodes=options.episodes, tick=console.print)
+    if options.json:
+        print(json.dumps(result))
+        return 0
+    print(f"{result['policies']} policies of {result['tasks']} tasks; {result['gated']} rows meet every gate")
+    for row in result["calibrations"]:
+        print(
+            f"{row['confidence']:.1%}: factor {row['factor']:.2f}; {row['false_passes']} of {row['judged']} over "
+            f"their limit passed, {row['passes']} passes in all"
+        )
+    print(f"bank.jsonl and calibration.json are in {options.out}")
+    return 0
+
+
 def run(args: list[str]) -> int:
     """Parse, run, print where the results are."""
     name, rest = choose(args, "reproduce", EXPERIMENTS)
@@ -69,6 +112,8 @@ def run(args: list[str]) -> int:
         from slater.commands import benchmarks
 
         return benchmarks.run(name, rest)
+    if name == "bank":
+        return _bank(parse(BankArgs, rest, "reproduce bank"))
     options = parse(ReproduceArgs, args, "reproduce")
     if options.repeats is not None and options.repeats < 1:
         raise InputError(f"repeats is {options.repeats}, but at least one is needed.")
