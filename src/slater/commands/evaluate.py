@@ -48,8 +48,8 @@ class Options:
     seed: int = 0
     """seed of the rollouts"""
     limit: Repeated = ()
-    """aim at other limits than those of training, as in `slater train`: cdt has one model for all; the policies
-    that other runs kept are mixed anew by their estimates"""
+    """aim at other limits than those of training, as in `slater train`: cdt has one model for all; what
+    other runs kept is mixed anew by its estimates"""
     mixture: bool = False
     """evaluate the mixture, one member drawn per episode (the default where there is one)"""
     last: bool = False

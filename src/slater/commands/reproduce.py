@@ -98,8 +98,8 @@ def _bank(options: BankArgs) -> int:
     print(f"{result['policies']} policies of {result['tasks']} tasks; {result['gated']} rows meet every gate")
     for row in result["calibrations"]:
         print(
-            f"{row['confidence']:.1%}: factor {row['factor']:.2f}; {row['false_passes']} of {row['judged']} over "
-            f"their limit passed, {row['passes']} passes in all"
+            f"{row['confidence']:.1%}: factor {row['factor']:.2f}; {row['false_passes']} of {row['judged']} "
+            f"over their limit passed, {row['passes']} passes in all"
         )
     print(f"bank.jsonl and calibration.json are in {options.out}")
     return 0

@@ -45,9 +45,7 @@ def run(
         for folder in folders:
             saved = open_run(folder)
             if saved.env is None:
-                raise InputError(
-                    f"the run in {folder} names no environment, so its policies have no known truth."
-                )
+                raise InputError(f"the run in {folder} names no environment to learn the truth from.")
             names = [f"{folder}/{member.step}" for member in saved.result.members]
             if all((saved.env, name) in done for name in names):
                 continue
