@@ -43,6 +43,7 @@ bench: $(STAMP)              ## speed, as ratios inside one run; written to benc
 	$(BIN)/python -m pip install --quiet 'torch>=2.6'
 	$(BIN)/python -m benchmarks.deep
 	$(BIN)/python -m benchmarks.rivals
+	$(BIN)/python -m benchmarks.sac --seconds 60
 	$(BIN)/python -m benchmarks.cdt
 
 data: $(STAMP)               ## the twelve datasets, recorded from behaviours/ into data/; less than half an hour on two cores

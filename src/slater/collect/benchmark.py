@@ -35,14 +35,14 @@ BENCHMARKS: dict[str, Benchmark] = {
     "ballcircle": Benchmark(70),
     "carrun": Benchmark(70),
     "carcircle": Benchmark(30),
-    "cartpole": Benchmark(15, (25.0, 50.0, 100.0)),
-    "dronerun": Benchmark(40),
-    "dronecircle": Benchmark(25),
-    "antrun": Benchmark(40),
-    "walker": Benchmark(15, (25.0, 50.0, 100.0)),
-    "antcircle": Benchmark(15),
-    "quadruped": Benchmark(15, (5.0, 10.0, 20.0)),
-    "humanoid": Benchmark(15, (5.0, 10.0, 20.0)),
+    "cartpole": Benchmark(10, (25.0, 50.0, 100.0)),
+    "dronerun": Benchmark(30),
+    "dronecircle": Benchmark(20),
+    "antrun": Benchmark(30),
+    "walker": Benchmark(10, (25.0, 50.0, 100.0)),
+    "antcircle": Benchmark(10),
+    "quadruped": Benchmark(10, (5.0, 10.0, 20.0)),
+    "humanoid": Benchmark(10, (5.0, 10.0, 20.0)),
 }
 
 

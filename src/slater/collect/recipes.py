@@ -36,12 +36,12 @@ RECIPES: dict[str, Recipe] = {
     "carcircle": _ball_or_car("CarCircle", 300, 80_000),
     "cartpole": _real_world("cartpole", "slider_pos", 50.0, 120_000),
     "dronerun": _falling("DroneRun", 200, 3, 60_000),
-    "dronecircle": _falling("DroneCircle", 300, 3, 80_000),
+    "dronecircle": _falling("DroneCircle", 300, 3, 60_000),
     "antrun": _falling("AntRun", 200, 3, 100_000),
     "walker": _real_world("walker", "joint_velocity", 50.0, 240_000),
     "antcircle": _falling("AntCircle", 500, 2, 60_000),
-    "quadruped": _real_world("quadruped", "joint_angle", 10.0, 60_000),
-    "humanoid": _real_world("humanoid", "joint_angle", 10.0, 60_000),
+    "quadruped": _real_world("quadruped", "joint_angle", 10.0, 40_000),
+    "humanoid": _real_world("humanoid", "joint_angle", 10.0, 40_000),
 }
 
 
