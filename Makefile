@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev,bullet,rwrl]'
-	$(BIN)/python -m pip install --quiet --no-deps 'bullet-safety-gym==1.4.0' 'dsrl==0.1.0' tqdm
+	$(BIN)/python -m pip install --quiet --no-deps 'bullet-safety-gym==1.4.0' 'dsrl==0.1.0' 'icu-sepsis==2.0.1' tqdm
 	@touch $(STAMP)
 
 install: $(STAMP)            ## create .venv with everything the other targets need
@@ -38,6 +38,7 @@ lint: $(STAMP)               ## linter, formatter and type checker
 
 bench: $(STAMP)              ## speed, as ratios inside one run; written to benchmarks/results
 	$(BIN)/python -m benchmarks.tabular
+	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.rollout
 	$(BIN)/python -m benchmarks.data_memory --gigabytes 3 --allowed-gigabytes 0.75
 	$(BIN)/python -m pip install --quiet 'torch>=2.6'

@@ -1,9 +1,12 @@
 """A mixture draws one member an episode; its value is exact, and simulation agrees."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 
+from slater import policy
 from slater import tabular as tab
 
 from .problems import few, random_cmdp, random_policy, seeds
@@ -99,3 +102,19 @@ def test_members_of_weight_zero_do_not_matter() -> None:
     first, second = random_policy(rng, 3, 2), random_policy(rng, 3, 2)
     mixture = tab.Mixture(np.array([first, second]), np.array([1.0, 0.0]))
     assert mixture.returns(cmdp)[0] == pytest.approx(cmdp.returns(first)[0])
+
+
+def test_a_mixture_is_saved_and_loaded_like_any_policy(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    members = rng.dirichlet(np.ones(3), size=(4, 5))
+    mixture = tab.Mixture(members, np.array([0.5, 0.0, 0.25, 0.25]))
+    policy.save(mixture, tmp_path / "policy.safetensors")
+    loaded = policy.load(tmp_path / "policy.safetensors")
+    states = np.arange(5)
+    first = loaded.act(states, rng=np.random.default_rng(1))
+    assert np.array_equal(first, loaded.act(states, rng=np.random.default_rng(1)))
+    again = tab.Mixture.load(tmp_path / "policy.safetensors")
+    assert np.array_equal(again.members, members[[0, 2, 3]])
+    assert np.array_equal(again.weights, [0.5, 0.25, 0.25])
+    actor = loaded.begin(rng=np.random.default_rng(2))
+    assert int(actor.act(np.array(3))) in range(3)

@@ -87,6 +87,7 @@ _KINDS = {
     "categorical": "slater.policy.networks:CategoricalPolicy",
     "sequence": "slater.policy.sequence:SequencePolicy",
     "candidates": "slater.policy.candidates:CandidatesPolicy",
+    "table-mixture": "slater.policy.tabular:TableMixture",
 }
 
 

@@ -39,6 +39,7 @@ from slater.tabular.mbcl import MBCL
 from slater.tabular.mixture import Mixture
 from slater.tabular.ope import evaluate, identification_interval, minimax_interval, standard_error
 from slater.tabular.pdca import PDCA
+from slater.tabular.pessimism import affordable, pair_bounds, pair_errors, pessimistic, rare_share
 from slater.tabular.plugin import PlugIn
 from slater.tabular.result import Algorithm, Result
 from slater.tabular.theory import MODES, Plan, make_plan
@@ -74,6 +75,7 @@ __all__ = [
     "Solution",
     "Tabular",
     "advantage",
+    "affordable",
     "aggregation",
     "bellman_error",
     "bellman_residual",
@@ -86,7 +88,11 @@ __all__ = [
     "identification_interval",
     "make_plan",
     "minimax_interval",
+    "pair_bounds",
+    "pair_errors",
     "paper_cmdp",
+    "pessimistic",
+    "rare_share",
     "sparse_cmdp",
     "standard_error",
     "uniform_policy",

@@ -7,50 +7,38 @@ members by how often they visit each state (`Mixture.markov`).
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
 
 from slater.errors import InputError
-from slater.tabular._check import Float, Int, as_array, check_distribution
+from slater.policy.files import load
+from slater.policy.tabular import TableMixture
+from slater.tabular._check import Float, as_array, check_distribution
 from slater.tabular.cmdp import CMDP, normalise_policy
 
-__all__ = ["Mixture", "TabularActor"]
+__all__ = ["Mixture"]
 
 
 @dataclass(frozen=True, eq=False)
-class TabularActor:
-    """A tabular policy at work in one episode; observations are state indices."""
+class Mixture(TableMixture):
+    """Policies `(K, S, A)` with probabilities `weights` `(K,)` of being drawn for an episode.
 
-    policy: Float
-    rng: np.random.Generator
-    deterministic: bool = False
-
-    def act(self, observation: Int | int) -> Int:
-        """The action index for one state index."""
-        row = self.policy[int(observation)]
-        if self.deterministic:
-            return np.asarray(np.argmax(row))
-        return np.asarray(self.rng.choice(len(row), p=row))
-
-    def observe(self, reward: float, costs: Float) -> None:
-        """Nothing: a Markov policy has no memory."""
-
-
-@dataclass(frozen=True, eq=False)
-class Mixture:
-    """Policies `(K, S, A)` with probabilities `weights` `(K,)` of being drawn for an episode."""
-
-    members: Float
-    weights: Float
+    It acts, and `slater.policy.save` writes it, like any policy; here are its exact values besides.
+    """
 
     def __post_init__(self) -> None:
-        if self.members.ndim != 3 or self.weights.shape != (len(self.members),):
-            raise InputError(
-                f"a mixture needs members of shape (K, S, A) and K weights; "
-                f"got {self.members.shape} and {self.weights.shape}."
-            )
+        super().__post_init__()
         check_distribution("weights", as_array("weights", self.weights, (len(self.members),)))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Mixture:
+        """The mixture in a file that `slater.policy.save` wrote."""
+        policy = load(path)
+        if not isinstance(policy, TableMixture):
+            raise InputError(f"{path} holds a policy over observations, not over states of a finite problem.")
+        return cls(policy.members, policy.weights)
 
     @classmethod
     def single(cls, policy: Float) -> Mixture:
@@ -87,12 +75,3 @@ class Mixture:
     def markov(self, cmdp: CMDP) -> Float:
         """The Markov policy `(S, A)` with the mixture's occupancy, hence its exact values."""
         return normalise_policy(self.occupancy(cmdp))
-
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> TabularActor:
-        """Draw one member for an episode."""
-        k = int(rng.choice(len(self.members), p=self.weights))
-        return TabularActor(self.members[k], rng, deterministic)
-
-    def act(self, observations: Int, *, rng: np.random.Generator, deterministic: bool = False) -> Int:
-        """Action indices `(batch,)` for state indices `(batch,)`, one member drawn for each."""
-        return np.array([int(self.begin(rng=rng, deterministic=deterministic).act(s)) for s in observations])

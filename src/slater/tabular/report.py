@@ -11,9 +11,13 @@ from slater.tabular.certificate import certify, estimate_certificate
 from slater.tabular.cmdp import CMDP
 from slater.tabular.counts import Counts
 from slater.tabular.ope import standard_error
+from slater.tabular.pessimism import RARE, rare_share
 from slater.tabular.result import Result
 
 __all__ = ["problem_record", "run_record"]
+
+#: the share of decisions in rarely visited pairs from which a reader is warned
+MANY_RARE = 0.2
 
 
 def run_record(data: Counts, result: Result, cmdp: CMDP | None) -> dict[str, Any]:
@@ -44,9 +48,23 @@ def run_record(data: Counts, result: Result, cmdp: CMDP | None) -> dict[str, Any
             "gap": offline.gap,
             "slack": offline.slack.tolist(),
             "seen_pairs": data.coverage.share,
+            "rare_pairs": rare_share(data, result.policy),
+            "starts_left_out": data.starts_left_out,
         },
         "notes": list(result.notes),
     }
+    if data.starts_left_out:
+        record["notes"].append(
+            f"{data.starts_left_out:.2%} of the starts are in states without data and were left out"
+        )
+    if record["estimate"]["rare_pairs"] > MANY_RARE:
+        record["notes"].append(
+            f"{record['estimate']['rare_pairs']:.0%} of the policy's decisions are in pairs with fewer than "
+            f"{RARE} visits: its estimates rest on little"
+        )
+    gaps = result.trace.get("critic_gap")
+    if gaps is not None and np.isfinite(gaps).all():
+        record["estimate"]["critic_gap"] = float(gaps.max())
     if cmdp is not None:
         exact = certify(cmdp, result.policy, result.multipliers, result.bound)
         record |= {"J_R": exact.J_R, "J_C": exact.J_C.tolist(), "gap": exact.gap} | problem_record(cmdp)
