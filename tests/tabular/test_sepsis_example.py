@@ -20,7 +20,8 @@ pytestmark = pytest.mark.skipif(
 def example() -> ModuleType:
     path = Path(__file__).parents[2] / "examples" / "sepsis" / "run.py"
     spec = importlib.util.spec_from_file_location("sepsis_example", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -30,7 +30,7 @@ __all__ = ["Kernel", "Resolvent", "check_rows", "policy_iteration"]
 SMALL = 2**15
 
 #: up to this many states one dense factorisation is quicker than iterating (8 ms at 716 states)
-DENSE_STATES = 1200
+DENSE_STATES = 800
 
 #: largest error of an iterated solution, relative to its largest entry
 TOLERANCE = 1e-12
