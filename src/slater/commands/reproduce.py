@@ -23,6 +23,7 @@ EXPERIMENTS = {
     "table2": "Bullet Safety Gym: tasks, algorithms, limits and seeds (the paper's Table 2)",
     "figure2": "Real-World RL: reward and cost against iterations (the paper's Figure 2)",
     "bank": "policies of known truth, which calibrate verdicts from the log alone",
+    "estimates": "logs: estimates of their own policies and of mixtures, beside the simulator",
     "tables": "tables, figures and report anew from folders of table2 or figure2",
 }
 
@@ -114,6 +115,10 @@ def run(args: list[str]) -> int:
         return benchmarks.run(name, rest)
     if name == "bank":
         return _bank(parse(BankArgs, rest, "reproduce bank"))
+    if name == "estimates":
+        from slater.commands import estimates
+
+        return estimates.run(rest)
     options = parse(ReproduceArgs, args, "reproduce")
     if options.repeats is not None and options.repeats < 1:
         raise InputError(f"repeats is {options.repeats}, but at least one is needed.")

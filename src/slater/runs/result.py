@@ -19,6 +19,11 @@ __all__ = ["RESULT", "LimitRecord", "Member", "Result", "read_result", "write_re
 RESULT = "result.json"
 
 
+def from_log(kind: str) -> bool:
+    """Whether a member of this kind was given by the log itself, after training."""
+    return kind.startswith(("clone of ", "in-sample "))
+
+
 @dataclass(frozen=True)
 class LimitRecord:
     """A limit as it was given and in every unit; None where the task does not define the unit."""
@@ -45,7 +50,8 @@ class Member:
     """A policy that a run kept: the share of episodes that its mixture gives it, and what is known about it.
 
     kind: "iterate", a policy of the game after iteration `step`; "fallback", a clone of the data's safe
-    rows; other algorithms may have other kinds. estimates: discounted sums of reward and costs in the data's
+    rows; "clone of ..." and "in-sample ...", which the log itself gave, with steps beyond the run's last;
+    other algorithms may have other kinds. estimates: discounted sums of reward and costs in the data's
     units, by name, or None. careful: whether they come from a separate, converged estimate.
     """
 
@@ -60,6 +66,8 @@ class Member:
         """What it is, for a person."""
         if self.kind == "fallback":
             return "the fallback, a clone of the data's rows that stayed within the limits"
+        if from_log(self.kind):
+            return f"the {self.kind}"
         return f"step {self.step}" if self.kind == "iterate" else f"the {self.kind} of step {self.step}"
 
     def to_json(self) -> dict[str, Any]:
@@ -155,7 +163,7 @@ class Result:
             f"  {name:<{widths[0]}}  {value:>{widths[1]}}  {limit:>{widths[2]}}  {verdict}".rstrip()
             for name, value, limit, verdict in rows
         ]
-        lines += [self.describe_mixture(), *self.single_episodes()]
+        lines += [self.describe_mixture(), *self.single_episodes(), *self.describe_judgement()]
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
 
     def _repr_html_(self) -> str:
@@ -208,6 +216,17 @@ class Result:
         return (
             f"each episode is played by one of {len(weighted)} policies, drawn at its start: {shares}{more}"
         )
+
+    def describe_judgement(self) -> list[str]:
+        """Which estimator judged and why, and what the log's own cohorts can do, where that is known."""
+        lines = []
+        if self.details.get("judged_by") is not None:
+            lines.append(str(self.details["judgement"]))
+        if (reference := self.details.get("reference")) is not None:
+            sums = ", ".join(f"{name} {reference[name]:.4g}" for name in reference if name != "within_limits")
+            kept = "within the limits" if reference["within_limits"] else "nearest to the limits"
+            lines.append(f"the best mixture of the log's own cohorts {kept}: {sums}")
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """As in `result.json`."""

@@ -35,8 +35,10 @@ def finish(
     if not folder.members:  # a run shorter than the interval: its last policy is all there is
         folder.keep(last, Member(steps, algorithm.estimates(task, state)))
         folder.save(state, steps)
-    policies = folder.policies(last)
     check = algorithm.check_estimates(task, state, dataset)
+    if check.columns:
+        folder.keep_columns(check.columns, state, steps)
+    policies = folder.policies(last)
     weights, members = algorithm.weigh(task, state, data, folder.members, policies, key, tick, check)
     chosen = [k for k in range(len(members)) if weights[k] > 0]
     mixture = Mixture(tuple(policies[k].export(task) for k in chosen), weights[chosen])

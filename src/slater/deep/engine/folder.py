@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from slater.deep.algorithms.base import Algorithm, Member
 from slater.deep.algorithms.registry import find, make_algorithm, make_config
 from slater.deep.batches import prepare
 from slater.deep.engine import checkpoint
-from slater.deep.nets.policy import Exportable
+from slater.deep.nets.policy import Exportable, Gaussian
 from slater.deep.task import Task
 from slater.disk import write_atomic
 from slater.errors import InputError
@@ -26,8 +27,9 @@ from slater.limits import resolve_limits
 from slater.policy import Policy
 from slater.runs import Record, Run, is_run, read_run
 from slater.runs.record import write_record
+from slater.runs.result import from_log
 
-__all__ = ["RunFolder", "algorithm_as_begun", "algorithm_of", "member_policies"]
+__all__ = ["RunFolder", "algorithm_as_begun", "algorithm_of", "member_networks", "member_policies"]
 
 
 def algorithm_of(run: Run, dataset: Dataset | StoredDataset | None = None) -> Algorithm[Any, Any]:
@@ -44,6 +46,18 @@ def algorithm_as_begun(record: Record) -> Algorithm[Any, Any]:
 
 def member_policies(folder: str | Path, dataset: Dataset) -> list[Policy]:
     """Every policy that the finished run in `folder` kept, in order, ready to act; `dataset`: its data."""
+    task, networks, _ = _opened(folder, dataset)
+    return [network.export(task) for network in networks]
+
+
+def member_networks(folder: str | Path, dataset: Dataset) -> list[Exportable]:
+    """The networks of the policies that the run in `folder` kept while it trained, in order."""
+    _, networks, members = _opened(folder, dataset)
+    return [network for network, member in zip(networks, members, strict=True) if not from_log(member.kind)]
+
+
+def _opened(folder: str | Path, dataset: Dataset) -> tuple[Task, list[Exportable], list[Member]]:
+    """The task of a finished run, its kept networks, and what is known about them."""
     run = read_run(folder)
     if run.fingerprint != dataset.fingerprint:
         raise InputError(
@@ -58,7 +72,7 @@ def member_policies(folder: str | Path, dataset: Dataset) -> list[Policy]:
     algorithm.data(dataset, task, transitions)
     place = RunFolder(Path(folder))
     state, _ = place.load(algorithm.init(task, jax.random.key(0)))
-    return [policy.export(task) for policy in place.policies(algorithm.policy(state))]
+    return task, place.policies(algorithm.policy(state)), place.members
 
 
 class RunFolder:
@@ -127,9 +141,27 @@ class RunFolder:
 
     def keep(self, policy: Exportable, member: Member) -> None:
         """Add a member; one of the same step or later, from before a resume, is forgotten."""
-        checkpoint.save(self._member_path(member), policy, {"step": member.step})
+        record: dict[str, Any] = {"step": member.step}
+        if from_log(member.kind) and isinstance(policy, Gaussian):
+            record["log_std_range"] = list(policy.log_std_range)  # other than that of the run's own policies
+        checkpoint.save(self._member_path(member), policy, record)
         self.members = [*(m for m in self.members if m.step < member.step), member]
+
+    def keep_columns(self, columns: Sequence[tuple[Exportable, str]], state: Any, steps: int) -> None:
+        """Add the policies, each with its kind, that the log gave after `steps` iterations, once."""
+        self.members = [member for member in self.members if not from_log(member.kind)]
+        for number, (policy, kind) in enumerate(columns):
+            self.keep(policy, Member(steps + 1 + number, kind=kind))
+        self.saved = -1  # the checkpoint of this step does not know them yet
+        self.save(state, steps)
 
     def policies(self, like: Exportable) -> list[Exportable]:
         """The members' policies, in order."""
-        return [checkpoint.restore(self._member_path(m), like)[0] for m in self.members]
+        found: list[Exportable] = []
+        for path in map(self._member_path, self.members):
+            own = checkpoint.read_record(path).get("log_std_range")
+            if own is not None and isinstance(like, Gaussian):
+                found.append(checkpoint.restore(path, dataclasses.replace(like, log_std_range=tuple(own)))[0])
+            else:
+                found.append(checkpoint.restore(path, like)[0])
+        return found

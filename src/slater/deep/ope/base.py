@@ -73,11 +73,15 @@ class Check:
     trusted: whether its estimates may choose the output
     report: JSON, which is added to the run's result
     warnings: sentences for the user
+    columns: policies that the log itself gave on the way, to be mixed with the run's own, each with its kind
+    evidence: what the look found out, for the output that weighs members; it is not written anywhere
     """
 
     trusted: bool = True
     report: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    columns: tuple[tuple[PolicyNetwork, str], ...] = ()
+    evidence: Any = None
 
 
 class Estimator(abc.ABC, Generic[EstimatorState]):

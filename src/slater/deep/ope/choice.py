@@ -32,8 +32,9 @@ from slater.mixing import lp_weights
 __all__ = ["BOUND", "Choice", "Verdict", "choose", "verdict"]
 
 F64 = NDArray[np.float64]
-#: standard deviations between networks that a bound is away from the mean
-BOUND = 1.0
+#: standard deviations between networks that a bound is away from the mean: over the clones of BallCircle's
+#: cohorts errors were 1.4 times the spread (root mean squares, seed 0), over the in-sample policies twice it
+BOUND = 2.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,8 @@ of every cost and of the length are compared, and an error is measured by what i
 An error passes if it is within `TOLERANCE` of that, give or take two standard errors of the log's means
 and of the estimator's own. A clone may itself do other things than its cohort did, and a right estimator
 then says so. That is told apart by replays: the cohort's logged actions, in windows of `WINDOW` steps from
-logged states, in which no clone takes part. A cohort whose errors are large in closed loop and small in
+logged states, in which no clone takes part (few steps: over many, logged actions do not correct a drift as a
+policy does). A cohort whose errors are large in closed loop and small in
 replays has a clone that differs, and does not count; an estimator passes if all other cohorts do, and they
 are at least half. Of several that pass, the one with the least error is taken; if none passes, nothing that
 was estimated may be called judged.
@@ -36,7 +37,7 @@ F64 = NDArray[np.float64]
 #: largest error of a mean, as a share of what it is measured by
 TOLERANCE = 0.25
 #: steps of a replay; its error, as a share of the same, up to which a model is right where a clone is not
-WINDOW = 20
+WINDOW = 5
 REPLAY_TOLERANCE = 0.1
 #: standard errors that are given on top
 ALLOWED_ERRORS = 2.0

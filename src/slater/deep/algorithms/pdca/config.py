@@ -83,7 +83,11 @@ class PDCAConfig(Config):
     margin: float = 0.1
     """share of every limit that is held back, for what estimates and conversions get wrong (paper: 0)"""
     mixture: str = "lp"
-    """weights over kept policies: lp, a linear program on estimates, or uniform (paper: uniform)"""
+    """weights over kept policies: lp, a linear program on estimates; bounds, one on bounds by an estimator
+    that passed a check on the log's cohorts, with columns of the log's own; or uniform (paper: uniform)"""
+    study_steps: int = 10_000
+    """mixture bounds: iterations of the ensemble of the log's study, which all limits and seeds share; its
+    clones take at most 4/5 of it and the in-sample critics 3/10"""
     fallback: bool = True
     """with a model and mixture lp: one more policy to mix, a clone of the rows after which every cost stayed
     within its limit less the margin (paper: false)"""
@@ -110,7 +114,7 @@ class PDCAConfig(Config):
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
         if not 0 <= self.margin < 1:
             raise InputError(f"margin must be in [0, 1), not {self.margin}.")
-        for name in ("model_copies", "model_steps", "dual_levels"):
+        for name in ("model_copies", "model_steps", "dual_levels", "study_steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if self.joint_steps < 1 or min(self.warm_steps, self.ope_steps, self.temperature) < 0:

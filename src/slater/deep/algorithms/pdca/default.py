@@ -35,6 +35,7 @@ from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Config, Member, fit_phases, fit_preparation
 from slater.deep.algorithms.pdca import parts
 from slater.deep.algorithms.pdca.config import PDCAConfig
+from slater.deep.algorithms.pdca.output import Bounds
 from slater.deep.algorithms.pdca.paper import PaperPDCA
 from slater.deep.algorithms.pdca.schedule import MOVES, Schedule
 from slater.deep.algorithms.registry import register
@@ -78,6 +79,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     Config: ClassVar[type[Config]] = PDCAConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fqe": {"estimator": "fqe", "joint_steps": 1_000, "steps": 37_000},
+        "cohorts": {"mixture": "bounds", "steps": 20_020},
     }
     variants: ClassVar[Mapping[str, type[Algorithm[Any, Any]]]] = dict.fromkeys(PaperPDCA.presets, PaperPDCA)
 
@@ -217,6 +219,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
 
     def check_estimates(self, task: Task, state: PDCAState, dataset: Dataset | StoredDataset) -> Check:
         """The estimator's look at the data."""
+        if isinstance(self.output, Bounds):
+            return self.output.check(task, dataset)
         check = self.estimator.check(task, state.estimator, dataset)
         if not check.trusted and self.output.fallback.policy(state.output) is not None:
             note = " The mixture is a clone of the data's rows that stayed within the limits."

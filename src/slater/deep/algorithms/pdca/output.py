@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -13,15 +13,19 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Member
 from slater.deep.algorithms.pdca.fallback import Fallback, NoFallback
 from slater.deep.batches import Batch, Data
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Check, Estimate, Estimator, Tick
+from slater.deep.ope.choice import Verdict, choose, verdict
+from slater.deep.ope.study import StudySettings, cache_folder, study
 from slater.deep.task import Task
 from slater.mixing import select
+from slater.runs.result import from_log
 
-__all__ = ["LinearProgram", "Output", "Uniform", "certificate"]
+__all__ = ["Bounds", "LinearProgram", "Output", "Uniform", "certificate"]
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,62 @@ class LinearProgram(Output):
         if clone.any() and not check.trusted:
             weights = clone.astype(np.float64)
         return weights, better
+
+
+@dataclass(frozen=True)
+class Bounds(Output):
+    """The best mixture on bounds, by an estimator that passed a check on the log's cohorts, with columns of
+    the log's own (`slater.deep.ope.choice`).
+
+    The log is studied once per data and settings, with networks that steered no multiplier; `margin` is that
+    of the game, the output's comes from the check.
+    """
+
+    settings: StudySettings = field(default_factory=StudySettings)
+
+    def check(self, task: Task, dataset: Dataset | StoredDataset) -> Check:
+        """The study of the log and its verdict on estimators: columns for the mixture, and a report."""
+        whole = _loaded(dataset)
+        own = study(whole, task, self.settings, cache_folder())
+        found = verdict(task, own, whole, jax.random.key(0))
+        labels = [f"clone of {name}" for name in own.cohorts.names]
+        labels += [f"in-sample policy of multiplier {x:g}" for x in self.settings.in_sample.multipliers]
+        return Check(
+            found.best is not None, found.describe(task),
+            () if found.best is not None else (found.line(task) + ".",),
+            tuple((own.policy(k), label) for k, label in enumerate(labels)), found,
+        )  # fmt: skip
+
+    def weights(
+        self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
+        members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
+    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
+        """By the linear program on bounds; every member has a careful estimate."""
+        del estimator, estimator_state, data
+        found: Verdict = check.evidence
+        played = [k for k, member in enumerate(members) if not from_log(member.kind)]
+        logged = [k for k, member in enumerate(members) if from_log(member.kind)]
+        tick("policies of the run", 0, len(played))
+        choice = choose(task, found, [policies[k] for k in played], key)
+        weights, better = np.zeros(len(members)), list(members)
+        for place, k in enumerate([*logged, *played]):
+            weights[k] = choice.weights[place]
+            said = tuple(float(x) for x in choice.estimates.mean[place, :-1])
+            better[k] = replace(members[k], estimates=said, careful=True)
+        return weights, better
+
+
+#: rows of a log that is too large for memory that are studied, in whole episodes
+STUDIED_ROWS = 2**20
+
+
+def _loaded(dataset: Dataset | StoredDataset) -> Dataset:
+    """The log in memory; of one on disk, whole episodes of at most `STUDIED_ROWS`, by a fixed seed."""
+    if isinstance(dataset, Dataset):
+        return dataset
+    lengths = dataset.episodes.lengths
+    order = np.random.default_rng(0).permutation(len(lengths))
+    return dataset.subset(np.sort(order[np.cumsum(lengths[order]) <= STUDIED_ROWS])).load()
 
 
 def certificate(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from slater.deep.algorithms.pdca.fallback import NoFallback, SafeClone
-from slater.deep.algorithms.pdca.output import LinearProgram, Output, Uniform
+from slater.deep.algorithms.pdca.output import Bounds, LinearProgram, Output, Uniform
 from slater.deep.game.critics import Critics, HingeCritics, SquaredCritics
 from slater.deep.game.dual import (
     EXP3,
@@ -22,9 +22,13 @@ from slater.deep.game.dual import (
 )
 from slater.deep.game.primal import NaturalGradient, PolicyGradient, Primal
 from slater.deep.ope.base import Estimator
+from slater.deep.ope.cloning import CloneSettings
+from slater.deep.ope.ensemble import EnsembleSettings
 from slater.deep.ope.fitted_q import FittedQEstimator
+from slater.deep.ope.in_sample import InSampleSettings
 from slater.deep.ope.model import ModelEstimator
 from slater.deep.ope.residual import ResidualEstimator
+from slater.deep.ope.study import StudySettings
 
 if TYPE_CHECKING:
     from slater.deep.algorithms.pdca.config import PDCAConfig
@@ -78,7 +82,19 @@ def _linear_program(c: PDCAConfig, estimator: Estimator[Any]) -> LinearProgram:
     return LinearProgram(c.margin, c.multiplier_bound, NoFallback())
 
 
+def _bounds(c: PDCAConfig, estimator: Estimator[Any]) -> Bounds:
+    del estimator
+    steps = min(c.study_steps, c.steps)
+    settings = StudySettings(
+        ensemble=EnsembleSettings(steps=steps, hidden=c.hidden),
+        clones=CloneSettings(steps=max(steps * 4 // 5, 1), chunk=max(steps // 10, 1), hidden=c.hidden),
+        in_sample=InSampleSettings(steps=max(steps * 3 // 10, 1), hidden=c.hidden),
+    )
+    return Bounds(c.margin, c.multiplier_bound, NoFallback(), settings)
+
+
 OUTPUTS: Mapping[str, Callable[[PDCAConfig, Estimator[Any]], Output]] = {
     "lp": _linear_program,
+    "bounds": _bounds,
     "uniform": lambda c, estimator: Uniform(c.margin, c.multiplier_bound),
 }

@@ -1,0 +1,144 @@
+"""What is estimated from a log against what happens in the simulator, for the log's own policies.
+
+A cell is one dataset and one seed: the log is studied (`slater.deep.ope.study`), and every policy that the
+study gives (clones of cohorts, in-sample policies), or that finished runs on the same data kept, is rolled
+out. One set of rollouts serves every limit, since a mixture is worth the weighted sum of its members:
+
+    reference   the best mixture of the log's cohorts within the limit, by their logged means
+    chosen      the mixture that the choice on bounds makes of the same policies, and what it is worth
+    errors      of the estimates over all policies and over the chosen ones (the winner's curse)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.disk import append_json_line, read_json_lines
+from slater.errors import InputError
+
+__all__ = ["measure", "summary"]
+
+F64 = NDArray[np.float64]
+
+
+def measure(
+    data: Path, env: str | None, limits: Sequence[str], seed: int, episodes: int, out: Path,
+    runs: Sequence[Path] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """A cell, as JSON; from `out`/cells.jsonl where it is there already, else measured and added.
+
+    limits: on the only cost of the data. seed: of every network of the study; rollouts have seeds of their
+    own. episodes: per policy. runs: finished runs on the same data whose kept policies are judged too.
+    """
+    import jax
+
+    from slater.data import load
+    from slater.deep.ope.choice import choose, verdict
+    from slater.deep.ope.closed_loop import in_data_units
+    from slater.deep.ope.study import StudySettings, cache_folder, study
+    from slater.deep.task import state_task
+    from slater.envs import rollout
+    from slater.limits import resolve_limits
+
+    dataset = load(data)
+    if len(dataset.cost_names) != 1:
+        raise InputError(f"{data} has {len(dataset.cost_names)} costs; this experiment takes data with one.")
+    env = env or dataset.metadata.env_id
+    if env is None:
+        raise InputError(f"{data} does not name its environment; name it.")
+    cell = {
+        "data": data.name, "fingerprint": dataset.fingerprint[:12], "seed": seed, "episodes": episodes,
+        "limits": list(limits), "runs": [path.name for path in runs],
+    }  # fmt: skip
+    path = out / "cells.jsonl"
+    done = [row for row in (read_json_lines(path) if path.exists() else []) if row["cell"] == cell]
+    if done:
+        return dict(done[-1])
+    settings = StudySettings()
+    settings = replace(
+        settings, ensemble=replace(settings.ensemble, seed=seed), clones=replace(settings.clones, seed=seed),
+        in_sample=replace(settings.in_sample, seed=seed),
+    )  # fmt: skip
+    task = state_task(dataset, resolve_limits([limits[0]], dataset.cost_names), 0.99)
+    found = study(dataset, task, settings, cache_folder())
+    more = [policy for folder in runs for policy in _kept(folder, dataset)]
+    policies = [*(found.policy(k) for k in range(found.count)), *more]
+    true = np.zeros((len(policies), 3))
+    for number, policy in enumerate(policies):
+        ran = rollout(policy.export(task), env, episodes=episodes, seed=1000 * (seed + 1) + 17 * number)
+        true[number] = [ran.returns.mean(), ran.cost.mean(), ran.lengths.mean()]
+    rows = []
+    for limit in limits:
+        task = state_task(dataset, resolve_limits([limit], dataset.cost_names), 0.99)
+        own = replace(found, task=task)
+        judged = verdict(task, own, dataset, jax.random.key(seed))
+        choice = choose(task, judged, more, jax.random.key(seed + 1))
+        said = np.array([in_data_units(task, row) for row in choice.estimates.mean])
+        rows.append(
+            _row(limit, float(task.units.thresholds(task.limits, "episode")[0]), said, true, choice.weights)
+            | judged.describe(task)
+        )
+    names = [f"clone of {name}" for name in found.cohorts.names]
+    names += [f"in-sample, multiplier {x:g}" for x in settings.in_sample.multipliers]
+    names += [f"run {k}" for k in range(len(more))]
+    members = [
+        {"policy": name, "estimated": [float(x) for x in s], "measured": [float(x) for x in t]}
+        for name, s, t in zip(names, said, true, strict=True)
+    ]
+    answer = {"cell": cell, "limits": rows, "policies": members}
+    append_json_line(path, answer)
+    return answer
+
+
+def _kept(folder: Path, dataset: Any) -> list[Any]:
+    """The networks of the policies that the game of a run kept."""
+    from slater.deep.engine.folder import member_networks
+
+    return member_networks(folder, dataset)
+
+
+def _row(limit: str, per_episode: float, said: F64, true: F64, weights: F64) -> dict[str, Any]:
+    """Errors of the cost's estimates, over policies that a mixture could use in earnest and over the chosen.
+
+    An error is counted as it would enter a mixture: relative to max(limit, measured cost), times the limit.
+    """
+    error = said[:, 1] - true[:, 1]
+    counted = error * per_episode / np.maximum(per_episode, true[:, 1])
+    used = weights > 0
+    return {
+        "limit": limit, "limit_per_episode": per_episode,
+        "estimated": (weights[used] @ said[used]).tolist(), "measured": (weights @ true).tolist(),
+        "rms_error": float(np.sqrt(np.mean(counted**2))), "bias": float(counted.mean()),
+        "chosen_rms_error": float(np.sqrt(weights @ counted**2)), "chosen_bias": float(weights @ error),
+        "weights": {str(k): float(weights[k]) for k in np.flatnonzero(used)},
+    }  # fmt: skip
+
+
+def summary(cells: Sequence[dict[str, Any]]) -> str:
+    """A table in Markdown: one line per dataset, seed and limit."""
+    lines = [
+        "| data | seed | limit | judged by | reference | estimated | measured | error of all (bias) "
+        "| of the chosen (bias) |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for cell in cells:
+        for row in cell["limits"]:
+            reference = row["reference"]
+            cost = next(
+                x for name, x in reference.items() if name not in ("within_limits", "reward", "length")
+            )
+            lines.append(
+                f"| {cell['cell']['data']} | {cell['cell']['seed']} | {row['limit']} "
+                f"| {row['judged_by'] or 'none'} | {reference['reward']:.0f} / {cost:.1f} "
+                f"| {row['estimated'][0]:.0f} / {row['estimated'][1]:.1f} "
+                f"| {row['measured'][0]:.0f} / {row['measured'][1]:.1f} "
+                f"| {row['rms_error']:.1f} ({row['bias']:+.1f}) "
+                f"| {row['chosen_rms_error']:.1f} ({row['chosen_bias']:+.1f}) |"
+            )
+    return "\n".join(lines) + "\n"
