@@ -223,7 +223,7 @@ def test_datasets_are_made_compared_and_described_by_commands(
     assert "has 0123: another processor" in make("two")
     words = ["behaviours", "check", "--folder", str(tmp_path / "one"), "--behaviours"]
     assert cli.main([*words, str(tmp_path / "behaviours")]) == 0
-    assert "mean weights of a source under itself 1.000000 to 1.000000" in capsys.readouterr().out
+    assert "mean weights of a source under itself: 1.000000 to 1.000000" in capsys.readouterr().out
     # the same names, other policies: the densities are not theirs
     other = _toy_behaviour()
     swapped = [

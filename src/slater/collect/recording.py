@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -116,12 +116,18 @@ class DensityCheck:
     worst: largest relative difference between a recorded density and the recomputed one
     mean_weight: mean importance weight of the source under itself, recomputed over recorded; 1 if all is
     right
+    narrower_weight: mean importance weight of the same policy with half the noise, whose expectation is 1
+    only
+        if the actions of the log were drawn with the densities that are recorded; narrower_error: its
+        standard error, rows counted as independent
     """
 
     source: str
     rows: int
     worst: float
     mean_weight: float
+    narrower_weight: float
+    narrower_error: float
 
 
 def check_densities(data: Dataset, behaviour: Behaviour | str | Path) -> list[DensityCheck]:
@@ -142,10 +148,16 @@ def check_densities(data: Dataset, behaviour: Behaviour | str | Path) -> list[De
             raise InputError(f"the dataset has a source {str(name)!r} that the behaviour file does not have.")
         own = by_row == name
         source = recorded_source(policies[str(name)], recording)
-        ratio = source.propensity(data.observations[own], data.actions[own]) / data.propensity[own]
+        rows = data.observations[own], data.actions[own]
+        ratio = source.propensity(*rows) / data.propensity[own]
+        narrower = recorded_source(policies[str(name)], replace(recording, noise=recording.noise / 2.0))
+        weights = narrower.propensity(*rows) / data.propensity[own]
         checks.append(
-            DensityCheck(str(name), int(own.sum()), float(np.abs(ratio - 1.0).max()), float(ratio.mean()))
-        )
+            DensityCheck(
+                str(name), len(ratio), float(np.abs(ratio - 1.0).max()), float(ratio.mean()),
+                float(weights.mean()), float(weights.std() / np.sqrt(len(weights))),
+            )
+        )  # fmt: skip
     return checks
 
 
