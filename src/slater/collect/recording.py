@@ -114,12 +114,10 @@ class DensityCheck:
     """One source of a log, its densities recomputed from the log's own states and actions.
 
     worst: largest relative difference between a recorded density and the recomputed one
-    mean_weight: mean importance weight of the source under itself, recomputed over recorded; 1 if all is
-    right
-    narrower_weight: mean importance weight of the same policy with half the noise, whose expectation is 1
-    only
-        if the actions of the log were drawn with the densities that are recorded; narrower_error: its
-        standard error, rows counted as independent
+    mean_weight: mean importance weight of the source under itself, recomputed over recorded
+    narrower_weight: mean importance weight of the same policy with half the noise; its expectation is 1 only if
+        the log's actions were drawn with the densities that are recorded. narrower_error: its standard error,
+        rows counted as independent
     """
 
     source: str

@@ -230,7 +230,8 @@ def _check(command: Check) -> int:
         narrower = [check.narrower_weight for check in checks]
         errors = [abs(check.narrower_weight - 1.0) / check.narrower_error for check in checks]
         print(
-            f"{name}: {data.size} densities of {len(checks)} sources, largest relative difference {worst:.1e}\n"
+            f"{name}: {data.size} densities of {len(checks)} sources, largest relative difference "
+            f"{worst:.1e}\n"
             f"  mean weights of a source under itself: {min(weights):.6f} to {max(weights):.6f}\n"
             f"  and with half the noise: {min(narrower):.4f} to {max(narrower):.4f}, at most "
             f"{max(errors):.1f} standard errors from 1",
