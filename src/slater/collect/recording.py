@@ -115,7 +115,7 @@ class DensityCheck:
 
     worst: largest relative difference between a recorded density and the recomputed one
     mean_weight: mean importance weight of the source under itself, recomputed over recorded
-    narrower_weight: mean importance weight of the same policy with half the noise; its expectation is 1 only if
+    narrower_weight: mean importance weight of the same policy with half the noise; it is 1 on average only if
         the log's actions were drawn with the densities that are recorded. narrower_error: its standard error,
         rows counted as independent
     """
