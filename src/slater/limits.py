@@ -13,7 +13,10 @@ All conversions assume a constant cost rate r per step. With T the horizon in st
                           w = (1-gamma^T)/(1-gamma)  critics stop at timeouts (episodes of T steps)
     normalised  (1-gamma) J                          mean cost under the discounted occupancy
 
-Choose the row that matches the mask of the critics, and use the same mask for reward and costs.
+Choose the row that matches the mask of the critics, and use the same mask for reward and costs. So
+"discounted" alone says too little: in estimates and limits it is the endless process unless they say
+otherwise; the sums of single episodes that a rollout lists end with the episode. `Units.measure` gives what
+episodes cost in every unit of a setting, to be compared with limits in the same one.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from slater.errors import InputError
 
@@ -34,6 +37,9 @@ __all__ = ["Limit", "Quantity", "Unit", "Units", "limit_records", "limit_table",
 Unit = Literal["episode", "discounted", "step"]
 #: Every quantity a limit can be expressed in; "normalised" is derived only, never typed by a user.
 Quantity = Literal["episode", "discounted", "step", "normalised"]
+
+#: The largest limit: far beyond any cost, and small enough to be converted to every unit without overflow.
+LARGEST = 1e15
 
 _SPELLINGS: dict[str, Unit] = {
     "episode": "episode",
@@ -66,6 +72,11 @@ class Limit:
             raise InputError(f"A limit is a number, not {self.value!r}.")
         if not math.isfinite(self.value) or self.value < 0:
             raise InputError(f"A limit must be finite and at least 0, not {self.value!r}.")
+        if self.value > LARGEST:
+            raise InputError(
+                f"A limit of {self.value:g} is beyond any cost; to leave a cost without a limit, give a "
+                f"number that it cannot reach, at most {LARGEST:g}."
+            )
         object.__setattr__(self, "value", float(self.value))
 
     @classmethod
@@ -106,8 +117,11 @@ class Limit:
             value = float(match["value"])
         except ValueError:
             raise InputError(f"The limit {text!r} has no number where its value should be.") from None
-        if not math.isfinite(value) or value < 0:
-            raise InputError(f"The limit {text!r} must be finite and at least 0.")
+        if not math.isfinite(value) or not 0 <= value <= LARGEST:
+            raise InputError(
+                f"The limit {text!r} must be from 0 to {LARGEST:g}; a cost that need not be limited gets a "
+                "number that it cannot reach."
+            )
         return cls(value, unit, cost.strip() if cost is not None else None)
 
     def __str__(self) -> str:
@@ -191,6 +205,31 @@ class Units:
     def rescale(self, value: float, unit: Quantity, to: Quantity) -> float:
         """A sum of costs or rewards in `unit`, as one in the unit `to`: the same rate per step."""
         return value if unit == to else value / self._per(unit) * self._per(to)
+
+    def measure(
+        self, costs: ArrayLike, discounted: ArrayLike, lengths: ArrayLike, terminated: ArrayLike
+    ) -> dict[Quantity, float]:
+        """What episodes cost on average, in every unit of this setting, each of shape (E,).
+
+        costs: undiscounted sums. discounted: sums of gamma^t c_t over the steps of the episode, t from 0.
+        lengths: steps lived. terminated: ended for good, rather than by a timeout.
+
+        Per step is the cost per step lived, sum of costs / sum of lengths. Where critics bootstrap through
+        timeouts, the discounted sum goes on after a timeout at the episode's own rate.
+        """
+        sums, ends = np.asarray(costs, np.float64), np.asarray(terminated, np.bool_)
+        steps, sums_discounted = np.asarray(lengths, np.float64), np.asarray(discounted, np.float64)
+        measured: dict[Quantity, float] = {
+            "episode": float(sums.mean()),
+            "step": float(sums.sum() / steps.sum()),
+        }
+        if self.bootstrap_timeouts:
+            after = self.gamma**steps / (1 - self.gamma) * sums / steps
+            sums_discounted = np.where(ends, sums_discounted, sums_discounted + after)
+        measured["discounted"] = float(sums_discounted.mean())
+        if self.gamma < 1:
+            measured["normalised"] = (1 - self.gamma) * measured["discounted"]
+        return measured
 
     def episode(self, limit: Limit) -> float:
         """`limit` as an undiscounted sum over an episode of `horizon` steps."""
@@ -301,5 +340,6 @@ def limit_table(limits: Sequence[Limit], units: Units) -> str:
     ]
     horizon = "no horizon" if units.horizon is None else f"T = {units.horizon} steps"
     mask = "bootstrap through timeouts" if units.bootstrap_timeouts else "stop at timeouts"
-    lines.append(f"(* as given; gamma = {units.gamma:g}, {horizon}, critics {mask})")
+    sums = "of the endless process" if units.bootstrap_timeouts else "of one episode"
+    lines.append(f"(* as given; gamma = {units.gamma:g}, {horizon}, critics {mask}: discounted sums {sums})")
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from rich.progress import Progress
 from slater.commands.parse import Positional, Repeated, parse
 from slater.commands.runs import run_table
 from slater.errors import InputError
-from slater.limits import resolve_limits
+from slater.limits import Limit, resolve_limits
 from slater.policy import load, with_limits
 from slater.runs import LimitRecord, SavedRun, is_run, open_run, read_run
 from slater.runs.evaluations import Evaluation, add_evaluation
@@ -96,7 +96,10 @@ def run(args: list[str]) -> int:
         )  # fmt: skip
     # the DSRL scores are about the scalar cost, so they need a single limit
     limit = next(iter(limits.values())) if len(limits) == 1 else None
-    verdicts = _verdicts(result, limits)
+    given = [Limit.parse(limit.given) for limit in saved.task.limits] if saved else []
+    if options.limit and saved:
+        given = list(resolve_limits(options.limit, saved.task.costs))
+    verdicts = _verdicts(result, given, limits, saved.task.horizon if saved else None)
     if saved is not None:
         name = "last" if options.last else "mixture" if path.name == "mixture.safetensors" else path.name
         aimed = limits if options.limit else None
@@ -107,7 +110,8 @@ def run(args: list[str]) -> int:
     print(f"{path}\n{result.describe(limit)}")
     for verdict in verdicts:
         word = "within" if verdict["within"] else "ABOVE"
-        print(f"{verdict['cost']}: {verdict['mean']:.2f} per episode, {word} the limit {verdict['limit']:g}")
+        measured = f"{verdict['mean']:.4g} {verdict['unit']}"
+        print(f"{verdict['cost']}: {measured}, {word} the limit {verdict['limit']:g}")
     return 0
 
 
@@ -164,28 +168,50 @@ def _policy_file(options: Options) -> Path:
     return path
 
 
-def _verdicts(result: Rollout, limits: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Each limit beside the mean cost per episode."""
-    means = result.mean_costs(list(limits))
-    return [
-        {"cost": cost, "limit": limit, "mean": mean, "within": mean <= limit}
-        for (cost, limit), mean in zip(limits.items(), means, strict=True)
-    ]
+#: unit of a limit -> how its measure is called
+_UNITS = {
+    "episode": "per episode",
+    "step": "per step lived",
+    "discounted": "discounted, of the endless process",
+}
+
+
+def _verdicts(
+    result: Rollout, given: Sequence[Limit], limits: Mapping[str, float], horizon: int | None
+) -> list[dict[str, Any]]:
+    """Each limit, in the unit in which it was given, beside what the episodes cost in that unit."""
+    verdicts = []
+    result.mean_costs(list(limits))  # refuses names that the environment does not have
+    for limit in given:
+        mean = result.measured(str(limit.cost), horizon)[limit.unit]
+        verdicts.append(
+            {
+                "cost": limit.cost,
+                "limit": limit.value,
+                "mean": mean,
+                "unit": _UNITS[limit.unit],
+                "within": mean <= limit.value,
+            }
+        )
+    return verdicts
 
 
 def _judge(options: Options, env: str) -> int:
     """`--members`: every kept policy, and what other outputs than the run's would be worth."""
+    from slater.data import ReadOptions
     from slater.data import load as load_data
     from slater.experiments.members import judge_members
 
-    source = options.data or read_run(options.run).data
+    record = read_run(options.run)
+    source = options.data or record.data
     if not Path(source).exists():
         raise InputError(f"the data of the run ({source}) are not there; give them with --data FILE.")
 
+    data = load_data(source, ReadOptions.from_json(record.reading))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("members", total=None)
         answer = judge_members(
-            options.run, load_data(source), env, episodes=options.episodes, seed=options.seed,
+            options.run, data, env, episodes=options.episodes, seed=options.seed,
             tick=lambda done, total: progress.update(task, completed=done, total=total),
         )  # fmt: skip
     if options.json:

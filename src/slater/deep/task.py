@@ -88,6 +88,10 @@ class Task:
         }
 
 
+#: a limit of this many times the largest discounted cost that the data allow is as good as none
+_NO_LIMIT = 1e4
+
+
 def state_task(
     dataset: Dataset | StoredDataset,
     limits: tuple[Limit, ...],
@@ -113,6 +117,8 @@ def state_task(
         mean = ranges.obs_mean.astype(np.float32)
         # a constant entry tells nothing: leave it as it is rather than divide by nearly 0
         std = np.where(ranges.obs_std > 1e-4, ranges.obs_std, 1.0).astype(np.float32)
+    # scaled costs are at most 1 in size, so this is far beyond any sum of them: no limit; more would overflow
+    beyond = _NO_LIMIT / (1 - gamma)
     return Task(
         obs_dim=dataset.observation_dim,
         action_dim=dataset.action_dim,
@@ -120,7 +126,7 @@ def state_task(
         cost_names=dataset.cost_names,
         units=units,
         limits=limits,
-        tau=(units.thresholds(limits) * scale[1:]).astype(np.float32),
+        tau=np.minimum(units.thresholds(limits) * scale[1:], beyond).astype(np.float32),
         scale=scale,
         value_low=(np.minimum(ranges.low * scale, 0.0) / (1 - gamma)).astype(np.float32),
         value_high=(np.maximum(ranges.high * scale, 0.0) / (1 - gamma)).astype(np.float32),

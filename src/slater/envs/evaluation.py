@@ -16,6 +16,7 @@ from slater.envs.making import make
 from slater.envs.scores import Scores, dsrl_scores
 from slater.envs.workers import Workers
 from slater.errors import InputError
+from slater.limits import Quantity, Units
 from slater.policy import Policy
 
 __all__ = ["Rollout", "Summary", "record", "rollout"]
@@ -53,7 +54,8 @@ class Summary:
 class Rollout:
     """Episodes of one policy: E of them, with I named costs.
 
-    Sums over an episode, in the environment's units; `discounted_*` weigh step t by `discount**t`.
+    Sums over an episode, in the environment's units; `discounted_*` weigh step t by `discount**t` and end
+    with the episode, where the estimates of a run go on (`measured`).
     `cost` is the task's scalar cost, `costs` the named ones in the order of `cost_names`.
     """
 
@@ -108,6 +110,23 @@ class Rollout:
                 raise InputError(f"the environment has no cost {name!r}; it has {known}.")
         return [float(self.costs[:, self.cost_names.index(name)].mean()) for name in names]
 
+    def measured(self, name: str, horizon: int | None = None) -> dict[Quantity, float]:
+        """The mean of a cost in every unit of a limit, as `Units.measure` defines them.
+
+        Discounted sums are those of the endless process, as in estimates and limits: after a timeout they go
+        on at the episode's rate. A lone cost of a name unknown here is the scalar one.
+        """
+        alone = name not in self.cost_names
+        if alone:
+            self.mean_costs([name])  # refuses a name that means nothing
+        index = None if alone else self.cost_names.index(name)
+        costs = self.cost if index is None else self.costs[:, index]
+        sums = self.discounted_cost if index is None else self.discounted_costs[:, index]
+        endless = self.discount < 1
+        length = int(self.lengths.max()) if horizon is None else horizon
+        units = Units(self.discount, length, bootstrap_timeouts=endless)
+        return units.measure(costs, sums, self.lengths, self.terminated)
+
     def scores(self, limit: float) -> Scores | None:
         """DSRL-normalised scores at a limit on the scalar cost per episode; None without constants."""
         return dsrl_scores(self.env_id, float(self.returns.mean()), float(self.cost.mean()), limit)
@@ -149,6 +168,9 @@ class Rollout:
             interval = "" if math.isnan(s.low) else f"{s.low:.2f} to {s.high:.2f}"
             error = "" if math.isnan(s.standard_error) else f"{s.standard_error:.2f}"
             lines.append(f"{name:<32}{s.mean:>10.2f}  {error:>10}  {interval}")
+        lines.append(
+            "(discounted sums end with the episode; estimates and /discounted limits go on after it)"
+        )
         if limit is not None and (scores := self.scores(limit)) is not None:
             verdict = "safe" if scores.safe else "not safe"
             lines.append(

@@ -1,0 +1,135 @@
+"""What a policy is measured to cost, in every unit, against what the library converts, prints and decides."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slater.data import Dataset, Metadata
+from slater.envs.evaluation import Rollout
+from slater.errors import InputError
+from slater.limits import LARGEST, Limit, Units, limit_table
+
+UNITS = ("episode", "discounted", "step")
+
+
+@st.composite
+def worlds(draw):
+    """gamma, T, and the costs of episodes: some ended early, some timed out at T, none without a step."""
+    gamma = draw(st.sampled_from([0.0, 0.5, 0.9, 0.97, 0.99, 0.999]))
+    horizon = draw(st.integers(1, 40))
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    count = draw(st.integers(1, 6))
+    lengths = np.where(
+        rng.random(count) < draw(st.sampled_from([0, 0.5, 1])), rng.integers(1, horizon + 1, count), horizon
+    )
+    costs = [rng.choice([0.0, 1.0, rng.exponential()], size=n) for n in lengths]
+    terminated = lengths < horizon  # an episode that ended early ended for good
+    return gamma, horizon, costs, terminated
+
+
+def brute(gamma, horizon, costs, terminated):
+    """Every measure by the slow way, step by step; after a timeout, the episode's rate for long enough."""
+    endless = []
+    for episode, end in zip(costs, terminated, strict=True):
+        total = sum(gamma**t * c for t, c in enumerate(episode))
+        if not end:
+            rate = sum(episode) / len(episode)
+            total += sum(
+                gamma ** (len(episode) + t) * rate for t in range(20_000 if gamma == 0.999 else 3_000)
+            )
+        endless.append(total)
+    return {
+        "episode": sum(map(sum, costs)) / len(costs),
+        "step": sum(map(sum, costs)) / sum(map(len, costs)),
+        "discounted": sum(endless) / len(costs),
+        "normalised": (1 - gamma) * sum(endless) / len(costs),
+    }
+
+
+def rolled(gamma, costs, terminated):
+    sums = np.array([np.sum(c) for c in costs])
+    discounted = np.array([np.sum(c * gamma ** np.arange(len(c))) for c in costs])
+    lengths = np.array([len(c) for c in costs])
+    return Rollout(
+        env_id="none", env_options={}, cost_names=("wear",), seed=0, deterministic=False, discount=gamma,
+        returns=sums, discounted_returns=discounted, cost=sums, discounted_cost=discounted,
+        costs=sums[:, None], discounted_costs=discounted[:, None], lengths=lengths,
+        terminated=np.array(terminated), seconds=1.0,
+    )  # fmt: skip
+
+
+def logged(horizon, costs, terminated):
+    flags = np.concatenate([np.eye(1, len(c), len(c) - 1, dtype=bool)[0] for c in costs])
+    ended = np.repeat(terminated, [len(c) for c in costs])
+    size = len(flags)
+    return Dataset.from_arrays(
+        observations=np.arange(size)[:, None], actions=np.zeros((size, 1)), rewards=np.zeros(size),
+        costs=np.concatenate(costs), terminals=flags & ended, timeouts=flags & ~ended, cost_names=["wear"],
+        metadata=Metadata(horizon=horizon),
+    )  # fmt: skip
+
+
+@given(world=worlds())
+def test_measures_are_the_sums_of_the_slow_way(world):
+    gamma, horizon, costs, terminated = world
+    measured = rolled(gamma, costs, terminated).measured("wear", horizon)
+    for unit, value in brute(*world).items():
+        assert measured[unit] == pytest.approx(value, rel=1e-6, abs=1e-9), unit
+
+
+@given(world=worlds(), rate=st.floats(1e-3, 10))
+def test_at_a_constant_rate_measured_converted_and_printed_are_one_number(world, rate):
+    """Episodes of full length that cost the same in every step: the assumption of every conversion."""
+    gamma, horizon, costs, _ = world
+    flat = [np.full(horizon, rate) for _ in costs]
+    measured = rolled(gamma, flat, np.zeros(len(flat), bool)).measured("wear", horizon)
+    units = Units(gamma, horizon)
+    for unit in UNITS:
+        limit = Limit(measured[unit], unit, "wear")
+        for to in (*UNITS, "normalised"):
+            assert units.convert(limit, to) == pytest.approx(measured[to], rel=1e-9)
+        row = limit_table([limit], units).splitlines()[1].replace("*", "").split()[1:]
+        printed = dict(zip(("episode", "discounted", "step", "normalised"), map(float, row), strict=True))
+        for to, value in printed.items():
+            assert value == pytest.approx(measured[to], rel=1e-5)
+
+
+@given(world=worlds(), share=st.sampled_from([0.98, 1.0, 1.02]))
+def test_a_log_is_judged_in_the_unit_of_the_limit(world, share):
+    """One episode at a time: its own cost, in any unit, is a limit that it keeps; a little less is not."""
+    gamma, horizon, costs, terminated = world
+    units = Units(gamma, horizon)
+    for episode, end in zip(costs, terminated, strict=True):
+        table = logged(horizon, [episode], [end]).episodes
+        total = float(np.float64(np.float32(episode).sum(dtype=np.float64)))
+        if total == 0:
+            continue
+        own = {"episode": total, "step": total / len(episode)}
+        own["discounted"] = units.rescale(total, "episode", "discounted")
+        for unit in UNITS:
+            kept = table.keep([Limit(own[unit] * share, unit)], units)
+            assert kept.tolist() == [share >= 1], unit
+
+
+def test_huge_limits_are_refused_in_one_sentence_and_large_ones_convert():
+    for text in ("1e300", "cost=2e15/step", "inf", "1e16/discounted"):
+        with pytest.raises(InputError, match=r"1e\+15"):
+            Limit.parse(text)
+    with pytest.raises(InputError, match="beyond any cost"):
+        Limit.episode(1e300)
+    units = Units(0.9999, 10**6)
+    for unit in UNITS:
+        for to in UNITS:
+            assert math.isfinite(units.convert(Limit(LARGEST, unit), to))
+
+
+def test_the_table_and_the_rollout_say_which_discounted_sum_is_meant():
+    assert "discounted sums of the endless process" in limit_table([Limit.episode(5, "c")], Units(0.9, 10))
+    stopping = Units(0.9, 10, bootstrap_timeouts=False)
+    assert "discounted sums of one episode" in limit_table([Limit.episode(5, "c")], stopping)
+    shown = rolled(0.9, [np.ones(4)], [False]).describe()
+    assert "discounted sums end with the episode" in shown
