@@ -1,7 +1,12 @@
-"""Policies as safetensors files: arrays and JSON, nothing that can run code."""
+"""Policies as safetensors files: arrays and JSON, nothing that can run code.
+
+Safetensors has no checksum, and one flipped bit is another policy, so the file holds a SHA-256 of its
+arrays and of what it says about them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -46,7 +51,18 @@ def save(
     contract = contract or getattr(policy, "contract", None)
     if contract is not None:
         about["contract"] = contract.to_json()
-    write_atomic(path, to_bytes(tensors, metadata={"slater": json.dumps(about)}))
+    text = json.dumps(about)
+    write_atomic(path, to_bytes(tensors, metadata={"slater": text, "sha256": _checksum(text, tensors)}))
+
+
+def _checksum(about: str, tensors: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 (hex) of everything in a policy file."""
+    content = hashlib.sha256(about.encode())
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        content.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        content.update(array.tobytes())
+    return content.hexdigest()
 
 
 def load(path: str | os.PathLike[str]) -> SavedPolicy | Mixture:
@@ -57,8 +73,13 @@ def load(path: str | os.PathLike[str]) -> SavedPolicy | Mixture:
         raise InputError(f"there is no policy file {path}; give a .safetensors file that a run wrote.")
     try:
         with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {})["slater"])
+            metadata = file.metadata() or {}
+            text = metadata["slater"]
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        about = json.loads(text)
+        # files of before there were checksums have none
+        if metadata.get("sha256", "") != _checksum(text, tensors) and set(metadata) != {"slater"}:
+            raise InputError(f"{path} is damaged: it is not what was written (its checksum differs).")
         if about["format"] != FORMAT:
             raise InputError(f"{path} has format {about['format']!r}; this version reads {FORMAT!r}.")
         members = tuple(
