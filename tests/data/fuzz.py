@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 SECONDS = 10
@@ -27,9 +28,21 @@ FORBIDDEN = (
     "ctypes.dlopen", "marshal.loads", "code.__new__",
 )  # fmt: skip
 #: Kinds whose bytes hold a checksum of everything that is read, so that a wrong number must be noticed.
-CHECKED = ("ours.hdf5", "theirs.hdf5", "a.npz", "a.parquet", "a.csv", "store/rows.npy", "minari/notes")
+CHECKED = (
+    "ours.hdf5",
+    "theirs.hdf5",
+    "a.npz",
+    "a.parquet",
+    "a.csv",
+    "store/rows.npy",
+    "minari/notes",
+    "a.safetensors",
+)
 #: Kinds that hold plain numbers: a sentence or something that reads, and none of the rest.
-UNCHECKED = ("minari/data", "store/notes.json", "store/episodes.npz", "a.safetensors", "run.json")
+UNCHECKED = (
+    "minari/data", "store/notes.json", "store/episodes.npz", "run.json", "result.json",
+    "metrics.jsonl",
+)  # fmt: skip
 KINDS = CHECKED + UNCHECKED
 
 
@@ -79,8 +92,8 @@ def prepare(kind: str, folder: Path):
 
     if kind == "a.safetensors":
         return _policy(folder)
-    if kind == "run.json":
-        return _run(folder)
+    if kind in ("run.json", "result.json", "metrics.jsonl"):
+        return _run(folder, kind)
     if kind.startswith("minari/"):
         os.environ["MINARI_DATASETS_PATH"] = str(folder)
         save(data, "minari:fuzz/a-v0")
@@ -110,23 +123,43 @@ def _policy(folder):
     save(policy, path)
 
     def read():
-        load(path)
-        return "a policy"
+        return {name: array.tobytes() for name, array in load(path).tensors().items()}
 
     return path, read
 
 
-def _run(folder):
-    from slater.deep.engine.folder import read_run
+@dataclass(frozen=True)
+class _Config:
+    steps: int = 60
+    eta: float = 3e-4
 
-    path = folder / "run.json"
-    path.write_text(Path(os.environ["SLATER_FUZZ_RUN"]).read_text())
 
-    def read():
-        read_run(folder)
-        return "a run"
+def _run(folder, kind):
+    from slater.limits import Limit, Units, limit_records
+    from slater.runs import Run, read_metrics, read_result
+    from slater.runs.record import read_record, write_record
+    from slater.runs.result import LimitRecord, Member, Result, write_result
 
-    return path, read
+    records = limit_records([Limit.episode(20, "wear")], Units(0.99, 100))
+    task = {
+        "obs_dim": 3, "action_dim": 2, "discrete": False, "costs": ["wear"], "gamma": 0.99, "horizon": 100,
+        "limits": records, "scale": [1.0, 0.5],
+    }  # fmt: skip
+    run = Run("pdca", ("wear=20",), {"steps": 60}, data="log.csv", reading={"missing": "drop"})
+    write_record(folder, run, _Config(), task, "bullet/BallRun")
+    sums = {"reward": 1.5, "wear": 3.25}
+    members = (Member(20, "iterate", 0.25, sums), Member(40, "iterate", 0.75, sums))
+    limits = tuple(map(LimitRecord.from_json, records))
+    result = Result("pdca", 0, 60, limits, members, sums, sums, ("a warning",), {"certificate": {"gap": 0.1}})
+    write_result(folder, result)
+    rows = [{"step": step, "loss": 1 / step, "steps_per_second": 30.5} for step in range(10, 70, 10)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    readers = {
+        "run.json": lambda: read_record(folder),
+        "result.json": lambda: str(read_result(folder)),
+        "metrics.jsonl": lambda: read_metrics(folder / "metrics.jsonl"),
+    }
+    return folder / kind, lambda: repr(readers[kind]())
 
 
 def child(kind: str, first: int, last: int, folder: str) -> None:
