@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from slater.commands.parse import Positional, parse
 from slater.errors import InputError
+from slater.progress import PlainProgress
 
 __all__ = ["run"]
 
@@ -117,7 +118,7 @@ class _Picture:
     tasks: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.progress = Progress(
+        self.progress = PlainProgress(
             TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
             TimeRemainingColumn(), TextColumn("{task.fields[figures]}"), console=self.console,
             transient=True,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from slater.commands.parse import Positional, choose, parse
 from slater.data.download import locate
@@ -21,6 +21,7 @@ from slater.data.show import draw, summary_text
 from slater.data.summary import summarise
 from slater.errors import InputError
 from slater.limits import Limit
+from slater.progress import PlainProgress
 
 __all__ = ["run"]
 
@@ -196,7 +197,7 @@ def _locate(name: str) -> str | Path:
 def _bar(unit: str) -> Iterator[Callable[[int, int | None], None]]:
     """A progress bar on the error stream, shown from the first report of progress on."""
     columns = (BarColumn(), TextColumn("{task.completed:,.0f} " + unit), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar = PlainProgress(*columns, console=Console(stderr=True), transient=True)
 
     def report(done: int, total: int | None) -> None:
         if not bar.tasks:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import Progress
 
 from slater.commands.parse import Positional, Repeated, parse
 from slater.commands.runs import run_table
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
 from slater.policy import load, with_limits
+from slater.progress import PlainProgress
 from slater.runs import LimitRecord, SavedRun, is_run, open_run, read_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 
@@ -87,7 +87,7 @@ def run(args: list[str]) -> int:
     if options.limit:
         limits = _other_limits(options.limit, saved)
         policy = _for_limits(policy, limits, saved, options)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with PlainProgress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("episodes", total=options.episodes)
         result = rollout(
             policy, env, episodes=options.episodes, seed=options.seed, workers=options.workers,
@@ -208,7 +208,7 @@ def _judge(options: Options, env: str) -> int:
         raise InputError(f"the data of the run ({source}) are not there; give them with --data FILE.")
 
     data = load_data(source, ReadOptions.from_json(record.reading))
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with PlainProgress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("members", total=None)
         answer = judge_members(
             options.run, data, env, episodes=options.episodes, seed=options.seed,

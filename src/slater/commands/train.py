@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
 from slater.certify.held_out import FILE as HELD_OUT
@@ -23,6 +22,7 @@ from slater.errors import InputError
 from slater.jobs.sweep import TrainJob
 from slater.limits import Limit, resolve_limits
 from slater.pairs import parse_pairs
+from slater.progress import PlainLive
 from slater.runs import Run, is_run, read_result, read_run
 from slater.threads import use_one_thread
 
@@ -415,7 +415,7 @@ def _in_processes(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, str]
     failures: dict[Path, str] = {}
     try:
         with (
-            Live(console=console, refresh_per_second=2) as live,
+            PlainLive(console=console, refresh_per_second=2) as live,
             closing(run_jobs(TrainJob.run, waiting, workers=workers)) as ended,
         ):
             for answer in ended:
@@ -441,7 +441,7 @@ def _as_one_program(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, st
     data = open_for_training(options.data, options.memory, _reading(options))
     console = Console(stderr=True)
     console.print(f"{len(jobs)} runs as one program where they differ in seed and limit, in {options.out}")
-    with Live(console=console, refresh_per_second=2) as live:
+    with PlainLive(console=console, refresh_per_second=2) as live:
         rows: dict[Path, Mapping[str, Any]] = {job.folder: last_row(job.folder) for job in jobs}
         plans = []
         for job in jobs:

@@ -19,7 +19,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -29,6 +28,7 @@ from slater import __version__
 from slater.disk import append_json_line, locked
 from slater.errors import InputError
 from slater.jobs.engines import Cell, Engine, Row, run_jobs
+from slater.progress import PlainProgress
 
 __all__ = ["Cell", "Row", "finished_rows", "prepare", "run_cells", "write_settings"]
 
@@ -94,7 +94,7 @@ def _run_cells(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with PlainProgress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(out.name, total=len(cells), count="")
 
         def show() -> None:

@@ -15,12 +15,10 @@ from slater.deep.engine.folder import algorithm_of
 from slater.deep.engine.training import Watcher
 from slater.deep.task import Task
 from slater.limits import limit_table
+from slater.progress import EVERY
 from slater.runs import Result, Run
 
 __all__ = ["LastRows", "Lines", "Terminal", "figures", "shown"]
-
-#: seconds between plain lines
-EVERY = 20.0
 
 
 def figures(row: Mapping[str, Any]) -> str:
