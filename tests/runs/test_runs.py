@@ -98,3 +98,13 @@ def test_mutated_records_are_read_or_refused_in_one_sentence(tmp_path, data):
     else:
         words = ""
     assert "\n" not in words
+
+
+def test_estimates_that_failed_their_check_do_not_say_that_limits_are_kept(tmp_path):
+    assert open_run(write_run(tmp_path / "a")).result.keeps_limits is True
+    doubted = {**RESULT, "model_check": {"trusted": False}}
+    result = open_run(write_run(tmp_path / "b", result=doubted)).result
+    assert result.keeps_limits is None
+    assert "failed their check" in str(result)
+    above = {**doubted, "mixture_per_episode": {"reward": 5.0, "cost": 21.0}}
+    assert open_run(write_run(tmp_path / "c", result=above)).result.keeps_limits is False

@@ -102,7 +102,7 @@ class Options:
     no_estimate: bool = False
     """do not judge the policy from the data at the end, where the algorithm does not itself"""
     require_limits: bool = False
-    """exit with code 4 if a limit is not kept by the estimates, or nothing is estimated"""
+    """exit with code 4 if a limit is not kept by the estimates, or that is not known"""
     tensorboard: bool = False
     """write the metrics for TensorBoard too, to OUT/tensorboard"""
     wandb: str | None = None
@@ -166,7 +166,7 @@ def _guarded(work: Callable[[], Sequence[Path]], require_limits: bool = False) -
     found = {folder: read_result(folder) for folder in folders}
     broken = [str(folder) for folder, result in found.items() if result is None or not result.keeps_limits]
     if broken:
-        print(f"slater: limits are not kept, or not estimated, in {', '.join(broken)}", file=sys.stderr)
+        print(f"slater: limits are not kept, or that is not known, in {', '.join(broken)}", file=sys.stderr)
     return LIMITS_NOT_KEPT if broken else 0
 
 

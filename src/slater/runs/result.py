@@ -124,9 +124,21 @@ class Result:
 
     @property
     def keeps_limits(self) -> bool | None:
-        """Whether every limit is kept by the estimates; None where nothing is estimated."""
+        """Whether every limit is kept by the estimates; None where that is not known.
+
+        It is not known where nothing is estimated, or where limits would be kept by estimates that failed
+        their check on the data. Estimates above a limit count even then.
+        """
         verdicts = [verdict for name, _, _, verdict in self._lines() if name != "reward"]
-        return None if "" in verdicts else "ABOVE" not in verdicts
+        if "" in verdicts:
+            return None
+        return False if "ABOVE" in verdicts else True if self.trusted else None
+
+    @property
+    def trusted(self) -> bool:
+        """False where the estimates failed their check on the data; the warnings say how."""
+        found = self.details.get("estimate") or self.details.get("model_check")
+        return not isinstance(found, Mapping) or bool(found.get("trusted", True))
 
     def _lines(self) -> list[tuple[str, str, str, str]]:
         """Name, estimate, limit, verdict; per episode where a horizon is known, else discounted."""
@@ -140,7 +152,8 @@ class Result:
             value, limit = None if sums is None else sums[name], limits.get(name)
             verdict = ""
             if value is not None and limit is not None:
-                verdict = "within" if value <= limit * (1 + 1e-6) + 1e-9 else "ABOVE"
+                within = "within" if self.trusted else "within, by estimates that failed their check"
+                verdict = within if value <= limit * (1 + 1e-6) + 1e-9 else "ABOVE"
             lines.append((name, _figure(value, "not estimated"), _figure(limit), verdict))
         return lines
 

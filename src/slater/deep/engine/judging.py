@@ -71,4 +71,6 @@ def judge_members(
     check = estimator.check(task, state, dataset)
     by = "model" if isinstance(estimator, ModelEstimator) else "fitted Q"
     about = {"by": by, "steps": steps, "trusted": check.trusted, **check.report}
-    return judged, about, list(check.warnings)
+    # the remedy that a check names is a setting of the algorithm that asks for it
+    end = "; its estimates cannot be trusted"
+    return judged, about, [t.partition(end)[0] + f"{end}." if end in t else t for t in check.warnings]
