@@ -262,7 +262,7 @@ def resolve_limits(limits: Iterable[Limit | str | float], cost_names: Sequence[s
     given = [_as_limit(limit) for limit in limits]
     names = tuple(cost_names)
     known = ", ".join(names)
-    example = " ".join(f"--limit {name}=VALUE" for name in names)
+    example = " and ".join(f"{name}=VALUE" for name in names)
     if not given:
         raise InputError(f"No limit is given; the data has the cost{_s(names)} {known}: add {example}.")
     unnamed = [limit for limit in given if limit.cost is None]
@@ -290,7 +290,7 @@ def resolve_limits(limits: Iterable[Limit | str | float], cost_names: Sequence[s
     if missing:
         raise InputError(
             f"No limit for the cost{_s(missing)} {', '.join(missing)}; add "
-            + " ".join(f"--limit {name}=VALUE" for name in missing)
+            + " and ".join(f"{name}=VALUE" for name in missing)
             + "."
         )
     return tuple(by_name[name] for name in names)

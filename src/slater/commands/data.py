@@ -169,6 +169,8 @@ def _check(command: Check) -> int:
 
 
 def _convert(command: Convert) -> int:
+    if not command.overwrite and not command.target.startswith("minari:") and Path(command.target).exists():
+        raise InputError(f"{command.target} is already there; remove it or add --overwrite.")
     source = _locate(command.source)
     with _bar("rows") as progress:
         report, episodes = convert(

@@ -178,7 +178,7 @@ class Inspector:
         self._findings.add(
             "error",
             "actions",
-            "is outside the stated bounds; clip it if the environment did (--clip-actions)",
+            "is outside the stated bounds; clip it if the environment did",
             offset + np.flatnonzero(outside),
         )
 

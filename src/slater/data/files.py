@@ -188,7 +188,7 @@ def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
         layout = replace(layout, whole_episodes=source.whole_episodes)
     if layout is not None and not layout.discrete and (options.clip_actions or source.clips_actions):
         if metadata.action_low is None or metadata.action_high is None:
-            raise InputError("To clip actions, give their bounds: --action-low and --action-high.")
+            raise InputError("To clip actions, give their bounds, action_low and action_high.")
         bounds = (np.asarray(metadata.action_low, np.float32), np.asarray(metadata.action_high, np.float32))
         layout = replace(layout, clip=bounds)
     return Opened(source, layout, metadata, findings, options.missing)
@@ -304,7 +304,7 @@ def convert(
     existing = Path(target)
     if not str(target).startswith("minari:") and existing.exists():
         if not overwrite:
-            raise InputError(f"{target} is already there; remove it or add --overwrite.")
+            raise InputError(f"{target} is already there; remove it, or say that it may be overwritten.")
         if not str(source).startswith("minari:") and existing.resolve() == Path(source).resolve():
             raise InputError(f"{source} cannot be converted onto itself; give another name.")
         if existing.is_dir() and not is_store(existing):

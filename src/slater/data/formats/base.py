@@ -331,8 +331,8 @@ def refuse_near_names(path: Path | str, roles: Iterable[str], available: Iterabl
         near = get_close_matches(role, unused, n=1, cutoff=0.8) if role not in roles else []
         if near:
             raise InputError(
-                f"{path} has no {role} but has {listing(near)}; if that is meant, add "
-                f"--columns {role}={listing(near)}."
+                f"{path} has no {role} but has {listing(near)}; if that is meant, say so "
+                f"in the column map, {role}={listing(near)}."
             )
 
 

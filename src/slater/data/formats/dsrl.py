@@ -116,7 +116,7 @@ class DsrlSource(Source):
         if not roles:
             raise InputError(
                 f"{self._path} is an HDF5 file but holds none of {', '.join(DSRL_FIELDS)} at its root "
-                f"(it holds {listing(datasets)}); name its datasets with --columns ROLE=NAME."
+                f"(it holds {listing(datasets)}); name its datasets in the column map, ROLE=NAME."
             )
         available = list(datasets)
         return {

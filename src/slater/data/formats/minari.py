@@ -204,7 +204,7 @@ class MinariSource(Source):
         if named is None:
             raise InputError(
                 f"{self.name}, episode {number}: infos has no cost (it has {listing(infos)}); "
-                "name the field with --columns costs=infos/NAME."
+                "name the field in the column map, costs=infos/NAME."
             )
         parts = []
         for name in named:

@@ -64,7 +64,7 @@ class NpzSource(Source):
         except Exception as error:  # zip, zlib, tokenize and NumPy raise many kinds on damaged input
             damaged(path, error, "NumPy archive")
         if not self._arrays:
-            raise InputError(f"{path} holds {listing(names)}; name its arrays with --columns ROLE=NAME.")
+            raise InputError(f"{path} holds {listing(names)}; name its arrays in the column map, ROLE=NAME.")
         for role, array in self._arrays.items():
             if array.ndim == 0:
                 raise InputError(f"{path}: {role} is a single value, not one entry per row.")

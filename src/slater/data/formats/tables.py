@@ -92,8 +92,8 @@ class TableSource(Source):
                 self._roles["costs"] = own
         if not self._roles:
             raise InputError(
-                f"{path} has the columns {listing(names)}; say which is which with "
-                "--columns observations=...,... actions=... rewards=... costs=... terminals=... episode=..."
+                f"{path} has the columns {listing(names)}; say which is which in a column map: "
+                "observations=...,... actions=... rewards=... costs=... terminals=... episode=..."
             )
         if self.format == "csv":
             schema = self._guard(lambda: self._csv_reader().schema)
