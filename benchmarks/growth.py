@@ -53,7 +53,7 @@ def measure(states: int) -> dict[str, Any]:
     data = tab.Counts.sample(cmdp, uniform, 100 * states, np.random.default_rng(1))
     rounds = 40 if states <= 500 else 10
     clock: list[float] = []
-    result = tab.PDCA(iterations=rounds).run(data, progress=lambda _: clock.append(time.process_time()))
+    result = tab.PDCA(rounds=rounds).run(data, progress=lambda _: clock.append(time.process_time()))
     gap = float(np.nanmax(result.trace["critic_gap"])) if not data.successors.small else None
     return {
         "states": states,

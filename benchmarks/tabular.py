@@ -33,7 +33,7 @@ C_INFINITY = 5.0
 
 def policies(data: tab.Counts, rounds: int) -> Float:
     """The policies that PDCA itself visits: what a solver that keeps its basis will meet."""
-    return tab.PDCA(iterations=rounds, output="uniform").run(data).policy.members
+    return tab.PDCA(rounds=rounds, mixture="uniform").run(data).policy.members
 
 
 def task(seed: int, n: int, states: int = 10) -> tab.Counts:

@@ -44,7 +44,7 @@ FIELDS = [
     "lambda_mean",
     "lambda_star",
     "phi",
-    "iterations",
+    "rounds",
     "seconds",
 ]
 
@@ -72,7 +72,7 @@ def test_a_process_prints_json_and_nothing_else() -> None:
 
 
 def test_same_seed_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    args = ("tabular", "--seed", "5", "--n", "300", "--iterations", "50", "--json")
+    args = ("tabular", "--seed", "5", "--n", "300", "--rounds", "50", "--json")
     first, second = (json.loads(call(capsys, *args)[1]) for _ in range(2))
     del first["seconds"], second["seconds"]
     assert first == second
@@ -80,7 +80,7 @@ def test_same_seed_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_several_costs_and_modes(capsys: pytest.CaptureFixture[str]) -> None:
     for mode in tab.MODES:
-        args = ("--costs", "2", "--n", "5000", "--mode", mode, "--iterations", "60", "--json")
+        args = ("--costs", "2", "--n", "5000", "--mode", mode, "--rounds", "60", "--json")
         record = json.loads(call(capsys, "tabular", *args)[1])
         assert len(record["J_C"]) == 2
         assert record["plan"]["mode"] == mode
@@ -89,7 +89,7 @@ def test_several_costs_and_modes(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(capsys, "tabular", "--n", "300", "--iterations", "50")
+    code, out, _ = call(capsys, "tabular", "--n", "300", "--rounds", "50")
     assert code == 0
     for word in ("reward", "cost", "limit", "duality gap", "never seen"):
         assert word in out
@@ -136,7 +136,7 @@ def test_bad_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "seed is -1" in bad(capsys, "tabular", "--seed", "-1")
     assert "mbcl" in bad(capsys, "tabular", "--algo", "mbcl", "--mode", "nearly-feasible")
     assert "released" in bad(capsys, "tabular", "--preset", "released")
-    assert "bound B is -1" in bad(capsys, "tabular", "--bound", "-1")
+    assert "bound B is -1" in bad(capsys, "tabular", "--multiplier-bound", "-1")
     assert "step" in bad(capsys, "tabular", "--step", "0")
     assert "at least 0" in bad(capsys, "tabular", "--weight-bound", "-2")
     assert "epsilon" in bad(capsys, "tabular", "--mode", "exactly-feasible", "--epsilon", "0.9")
@@ -221,3 +221,9 @@ def test_the_tabular_demo_ends_with_a_figure(tmp_path: Path, capsys: pytest.Capt
     assert code == 0
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 10_000
     assert "exact optimum" in out
+
+
+def test_tabular_answers_old_options_with_the_new_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--rounds" in bad(capsys, "tabular", "--iterations", "5")
+    assert "--multiplier-bound" in bad(capsys, "tabular", "--bound=3")
+    assert "--mixture" in bad(capsys, "tabular", "--output", "lp")

@@ -92,8 +92,8 @@ def log(cmdp: tab.CMDP, physicians: np.ndarray, kind: str, n: int, seed: int) ->
 def algorithms(rounds: int) -> dict[str, tuple[bool, Callable[[], tab.Algorithm]]]:
     """Name -> whether it is handed the pessimistic data that PDCA makes for itself, and its settings."""
     return {
-        "pdca": (False, lambda: tab.PDCA(iterations=rounds)),
-        "pdca exactly-feasible": (False, lambda: tab.PDCA(iterations=rounds, mode="exactly-feasible")),
+        "pdca": (False, lambda: tab.PDCA(rounds=rounds)),
+        "pdca exactly-feasible": (False, lambda: tab.PDCA(rounds=rounds, mode="exactly-feasible")),
         "plugin": (False, tab.PlugIn),
         "plugin, pessimistic": (True, tab.PlugIn),
         "mbcl": (False, lambda: tab.MBCL(rounds=60)),
@@ -114,7 +114,7 @@ def score(cmdp: tab.CMDP, best: tab.Solution, data: tab.Counts, name: str, round
         return {"algorithm": name, "refused": str(error)}
     seconds = time.process_time() - before
     J_R, J_C = result.policy.returns(cmdp)
-    estimate = tab.estimate_certificate(data, result.policy, result.multipliers, result.bound)
+    estimate = tab.estimate_certificate(data, result.policy, result.multipliers, result.multiplier_bound)
     return {
         "algorithm": name,
         "reward": J_R / best.J_R,
@@ -129,7 +129,7 @@ def score(cmdp: tab.CMDP, best: tab.Solution, data: tab.Counts, name: str, round
         "rare_share": rare_share(data, result.policy),
         "critic_gap": float(result.trace["critic_gap"].max()) if "critic_gap" in result.trace else None,
         "seconds": seconds,
-        "seconds_per_round": seconds / result.iterations,
+        "seconds_per_round": seconds / result.rounds,
         "peak_gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
         "notes": list(result.notes),
     }

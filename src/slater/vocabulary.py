@@ -10,11 +10,16 @@ preset               a named set of settings
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
 
 from slater.errors import InputError
 
-__all__ = ["OLD_NAMES", "OLD_VALUES", "refuse_old_name", "refuse_old_value"]
+__all__ = ["OLD_NAMES", "OLD_VALUES", "refuse_old_name", "refuse_old_value", "refuses_old_names"]
+
+Settings = TypeVar("Settings")
 
 #: settings that had another name -> the names they may have now
 OLD_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -24,7 +29,10 @@ OLD_NAMES: Mapping[str, tuple[str, ...]] = {
     "output": ("mixture",),
 }
 #: values of settings that had another spelling -> the one they have now
-OLD_VALUES: Mapping[str, str] = {"projected": "projected_gradient"}
+OLD_VALUES: Mapping[str, str] = {
+    "projected": "projected_gradient",
+    "exponentiated": "exponentiated_gradient",
+}
 
 
 def refuse_old_name(owner: str, name: str, known: Collection[str]) -> None:
@@ -38,3 +46,18 @@ def refuse_old_value(name: str, value: object, known: Collection[str]) -> None:
     """Raise an `InputError` if `value` is an old spelling of one of the `known` values of setting `name`."""
     if isinstance(value, str) and value not in known and OLD_VALUES.get(value) in known:
         raise InputError(f"the value {value!r} of {name} is called {OLD_VALUES[value]!r} now.")
+
+
+def refuses_old_names(cls: type[Settings]) -> type[Settings]:
+    """A dataclass of settings that answers an old spelling with the new one, where Python says TypeError."""
+    plain = cls.__init__
+
+    @functools.wraps(plain)
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        for name in named:
+            refuse_old_name(cls.__name__, name, known)
+        plain(self, *args, **named)
+
+    cls.__init__ = init  # type: ignore[method-assign]
+    return cls

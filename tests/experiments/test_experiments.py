@@ -72,7 +72,7 @@ def test_oracle_choice_prefers_the_feasible() -> None:
 
 
 def test_rates_cell_measures_errors() -> None:
-    row = rates.cell({"tightened": False, "n": 3000, "seed": 1, "iterations": 60})
+    row = rates.cell({"tightened": False, "n": 3000, "seed": 1, "rounds": 60})
     assert row["suboptimality"] >= 0
     assert row["violation"] >= 0
     assert row["combined"] >= row["suboptimality"]

@@ -30,7 +30,7 @@ def test_the_gap_is_never_negative_on_the_true_model(seed: int, costs: int, boun
     certificate = tab.certify(cmdp, mixture, multipliers, bound)
     assert certificate.gap >= -1e-8
     assert not certificate.estimated
-    assert certificate.bound >= multipliers.sum()
+    assert certificate.multiplier_bound >= multipliers.sum()
     assert certificate.gap == pytest.approx(certificate.upper - certificate.lower)
     J_R, J_C = mixture.returns(cmdp)
     assert pytest.approx(J_R) == certificate.J_R

@@ -217,7 +217,7 @@ def test_pessimism_is_on_the_cautious_side_and_as_much_as_the_limits_bear(data: 
 
 
 def test_pdca_on_a_large_problem(cmdp: tab.CMDP, data: tab.Counts) -> None:
-    result = tab.PDCA(iterations=60).run(data)
+    result = tab.PDCA(rounds=60).run(data)
     best = cmdp.solve()
     J_R, J_C = result.policy.returns(cmdp)
     assert np.all(1.1 * cmdp.limits >= J_C)
@@ -234,8 +234,8 @@ def test_pdca_on_a_large_problem(cmdp: tab.CMDP, data: tab.Counts) -> None:
 def test_every_algorithm_runs_on_a_large_problem(name: str, cmdp: tab.CMDP, data: tab.Counts) -> None:
     if name == "pdca":
         pytest.skip("has a test of its own")
-    result = (tab.ACrab(iterations=20) if name == "acrab" else tab.ALGORITHMS[name]()).run(data)
+    result = (tab.ACrab(rounds=20) if name == "acrab" else tab.ALGORITHMS[name]()).run(data)
     J_R, _ = result.policy.returns(cmdp)
     assert cmdp.returns(tab.uniform_policy(cmdp.num_states, cmdp.num_actions))[0] < J_R
-    certificate = tab.estimate_certificate(data, result.policy, result.multipliers, result.bound)
+    certificate = tab.estimate_certificate(data, result.policy, result.multipliers, result.multiplier_bound)
     assert certificate.gap >= -1e-6

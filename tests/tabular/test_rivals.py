@@ -30,14 +30,14 @@ from .problems import (
 S, A = 4, 3
 
 QUICK: dict[str, tab.Algorithm] = {
-    "pdca": tab.PDCA(iterations=20),
-    "pdca-exact": tab.PDCA(iterations=20, mode="exactly-feasible"),
+    "pdca": tab.PDCA(rounds=20),
+    "pdca-exact": tab.PDCA(rounds=20, mode="exactly-feasible"),
     "mbcl": tab.MBCL(rounds=20),
     "mbcl-linear": tab.MBCL(rounds=5, values=tab.aggregation([0, 1, 1, 2], A)),
     "coptidice": tab.COptiDICE(),
     "coptidice-conservative": tab.COptiDICE(variant="conservative", bisections=3),
     "plugin": tab.PlugIn(),
-    "acrab": tab.ACrab(iterations=20),
+    "acrab": tab.ACrab(rounds=20),
     "mabo": tab.MABO(),
     "mabo-linear": tab.MABO(values=tab.aggregation([0, 1, 1, 2], A), restarts=3, rounds=5),
     "prorl": tab.PRORL(),
@@ -77,7 +77,8 @@ def test_the_utilities_of_unseen_pairs_are_not_known(name: str) -> None:
     assert np.array_equal(first.policy.members, second.policy.members)
     assert np.array_equal(first.multipliers, second.multipliers)
     certificates = [
-        tab.estimate_certificate(d, first.policy, first.multipliers, first.bound) for d in (data, other)
+        tab.estimate_certificate(d, first.policy, first.multipliers, first.multiplier_bound)
+        for d in (data, other)
     ]
     assert certificates[0].gap == certificates[1].gap
     assert np.array_equal(data.model().reward, other.model().reward)
@@ -97,7 +98,7 @@ def test_every_algorithm_gives_a_policy_for_any_number_of_costs(name: str, costs
     assert np.allclose(result.policy.members.sum(axis=2), 1.0)
     assert np.all(result.policy.members >= 0)
     assert result.multipliers.shape == (costs,)
-    assert tab.certify(cmdp, result.policy, result.multipliers, result.bound).gap >= -1e-8
+    assert tab.certify(cmdp, result.policy, result.multipliers, result.multiplier_bound).gap >= -1e-8
 
 
 # -- MBCL and the plug-in program -----------------------------------------------------------------
@@ -172,11 +173,11 @@ def test_mbcl_stops_by_its_gap_and_its_gap_is_that_of_the_certificate() -> None:
     assert gaps[-1] <= 0.05
     assert np.all(gaps[:-1] > 0.05)
     assert np.all(gaps >= -1e-8)
-    certificate = tab.estimate_certificate(data, result.policy, result.multipliers, result.bound)
+    certificate = tab.estimate_certificate(data, result.policy, result.multipliers, result.multiplier_bound)
     assert certificate.gap == pytest.approx(gaps[-1], abs=1e-6)
-    assert result.policy.members.shape[0] == result.iterations
+    assert result.policy.members.shape[0] == result.rounds
     # it starts at B / (I + 1), as its authors do
-    assert result.trace["multipliers"][0] == pytest.approx([result.bound / 2])
+    assert result.trace["multipliers"][0] == pytest.approx([result.multiplier_bound / 2])
 
 
 def test_the_released_mbcl_is_stricter_by_its_mistake_in_units() -> None:
@@ -330,8 +331,8 @@ def without_costs(data: tab.Counts) -> tab.Counts:
 
 def test_acrab_is_pdca_without_costs() -> None:
     data = sampled(binding_cmdp(1), 1000, 1)
-    acrab = tab.ACrab(iterations=50).run(data)
-    pdca = tab.PDCA(iterations=50).run(without_costs(data))
+    acrab = tab.ACrab(rounds=50).run(data)
+    pdca = tab.PDCA(rounds=50).run(without_costs(data))
     assert np.array_equal(acrab.policy.members, pdca.policy.members)
     assert np.array_equal(acrab.policy.weights, pdca.policy.weights)
     assert acrab.multipliers == pytest.approx([0.0])
@@ -406,7 +407,7 @@ def test_prorl_against_cvxpy() -> None:
         (tab.COptiDICE(variant="bold"), "bold"),  # type: ignore[arg-type]
         (tab.PRORL(alpha=-1.0), "alpha"),
         (tab.MBCL(rounds=0), "rounds"),
-        (tab.MBCL(bound=-1.0), "bound"),
+        (tab.MBCL(multiplier_bound=-1.0), "bound"),
         (tab.PlugIn(unseen="hopeful"), "hopeful"),  # type: ignore[arg-type]
         (tab.MBCL(unseen="hopeful"), "hopeful"),  # type: ignore[arg-type]
     ],

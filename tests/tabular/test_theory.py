@@ -26,10 +26,10 @@ def data_of(seed: int, costs: int = 1, n: int = 2000) -> tab.Counts:
 def test_theorem_1(seed: int, eps: float, phi: float) -> None:
     data = data_of(seed)
     plan = tab.make_plan(data, "nearly-feasible", epsilon=eps, phi=phi)
-    assert plan.bound == pytest.approx(1 + 1 / phi)
+    assert plan.multiplier_bound == pytest.approx(1 + 1 / phi)
     assert plan.tightening == pytest.approx([0.0])
-    assert plan.required_iterations == pytest.approx(
-        2 * math.log(2) * (1 + 2 * plan.bound) ** 2 * data.horizon**4 / eps**2
+    assert plan.required_rounds == pytest.approx(
+        2 * math.log(2) * (1 + 2 * plan.multiplier_bound) ** 2 * data.horizon**4 / eps**2
     )
 
 
@@ -38,7 +38,7 @@ def test_theorem_1(seed: int, eps: float, phi: float) -> None:
 def test_theorem_2_needs_no_margin(seed: int, eps: float) -> None:
     data = data_of(seed)
     plan = tab.make_plan(data, "any-comparator", epsilon=eps)
-    assert plan.bound == pytest.approx(data.horizon / eps)
+    assert plan.multiplier_bound == pytest.approx(data.horizon / eps)
     assert plan.tightening == pytest.approx([0.0])
     assert math.isnan(plan.phi)
 
@@ -48,7 +48,7 @@ def test_theorem_2_needs_no_margin(seed: int, eps: float) -> None:
 def test_theorem_3(seed: int, eps: float, phi: float, costs: int) -> None:
     data = data_of(seed, costs)
     plan = tab.make_plan(data, "exactly-feasible", epsilon=eps, phi=phi)
-    assert plan.bound == pytest.approx(5 / phi)
+    assert plan.multiplier_bound == pytest.approx(5 / phi)
     assert plan.tightening == pytest.approx([phi * eps] * costs)
 
 
@@ -118,7 +118,7 @@ def test_no_slater_margin_is_refused_and_the_way_out_named(mode: tab.theory.Mode
     data = sampled(cmdp.with_limits(np.maximum(cmdp.limits - cmdp.slater_margin() * 5 - 0.1, 0.0)), 5000, 1)
     with pytest.raises(InputError, match="any-comparator"):
         tab.make_plan(data, mode)
-    assert tab.make_plan(data, "any-comparator").bound > 0
+    assert tab.make_plan(data, "any-comparator").multiplier_bound > 0
 
 
 def test_theorem_3_refuses_epsilon_above_one_half() -> None:
@@ -146,4 +146,4 @@ def test_other_nonsense_is_refused(arguments: dict, named: str) -> None:
 def test_a_problem_without_costs_has_a_plan(mode: tab.theory.Mode) -> None:
     plan = tab.make_plan(sampled(random_cmdp(2, costs=0), 200, 2), mode)
     assert plan.tightening.shape == (0,)
-    assert plan.bound > 0
+    assert plan.multiplier_bound > 0

@@ -56,7 +56,7 @@ def tabular_demo(seed: int, n: int, folder: Path) -> int:
     add("behaviour", J_R, float(J_C[0]), "")
     for name, result in runs.items():
         J_R, J_C = result.policy.returns(cmdp)
-        offline = tab.estimate_certificate(data, result.policy, result.multipliers, result.bound)
+        offline = tab.estimate_certificate(data, result.policy, result.multipliers, result.multiplier_bound)
         error = tab.standard_error(data, result.policy, data.costs[0])
         add(name, J_R, float(J_C[0]), f"{offline.J_C[0]:.3f} ± {error:.3f}")
     add("exact optimum", best.J_R, float(best.J_C[0]), "")

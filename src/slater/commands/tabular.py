@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 import warnings
@@ -18,9 +19,10 @@ from slater import tabular as tab
 from slater.commands.parse import parse
 from slater.errors import InputError
 from slater.tabular.files import load_problem
-from slater.tabular.output import Output
+from slater.tabular.output import MixtureRule
 from slater.tabular.report import run_record
 from slater.tabular.theory import Mode
+from slater.vocabulary import OLD_NAMES
 
 __all__ = ["TabularArgs", "run"]
 
@@ -56,15 +58,15 @@ class TabularArgs:
     """The theorem that sets B and the tightening of PDCA's limits."""
     preset: Preset = "default"
     """Settings: our defaults, the paper's, or those of released code with its mistakes (mbcl)."""
-    iterations: int | None = None
+    rounds: int | None = None
     """Rounds of PDCA, A-Crab or MBCL."""
-    bound: float | None = None
+    multiplier_bound: float | None = None
     """B, the most that the multipliers may sum to; chosen from the data unless given."""
     weight_bound: float = 5.0
     """C_infinity, the largest importance weight that the critics of PDCA and A-Crab guard against."""
     step: float | None = None
     """Step size of the policy player (PDCA, A-Crab) or of the multipliers (MBCL)."""
-    output: Output | None = None
+    mixture: MixtureRule | None = None
     """How PDCA weighs its members: the paper's uniform mixture, its tail, or a linear program."""
     epsilon: float | None = None
     """Tolerance of the mode's theorem, J-units."""
@@ -78,6 +80,10 @@ class TabularArgs:
 
 def run(args: list[str]) -> int:
     """Parse, run, print."""
+    known = {field.name for field in dataclasses.fields(TabularArgs)}
+    for word in args:
+        if word.startswith("--"):
+            _refuse_old_option(word[2:].partition("=")[0].replace("-", "_"), known)
     options = parse(TabularArgs, args, "tabular")
     cmdp, data = _problem(options)
     algorithm = _algorithm(options)
@@ -95,9 +101,9 @@ def run(args: list[str]) -> int:
             "epsilon": plan.epsilon,
             "delta": plan.delta,
             "phi": plan.phi if plan.phi == plan.phi else None,
-            "B": plan.bound,
+            "multiplier_bound": plan.multiplier_bound,
             "tightening": plan.tightening.tolist(),
-            "required_iterations": plan.required_iterations,
+            "required_rounds": plan.required_rounds,
             "required_n": plan.required_size,
         }
     first = {"algo": record.pop("algo"), "seed": None if cmdp is None else options.seed}
@@ -107,6 +113,12 @@ def run(args: list[str]) -> int:
     else:
         _print(record, data)
     return 0
+
+
+def _refuse_old_option(name: str, known: set[str]) -> None:
+    new = next((new for new in OLD_NAMES.get(name, ()) if new in known), None)
+    if name not in known and new is not None:
+        raise InputError(f"the option --{name} is called --{new.replace('_', '-')} now.")
 
 
 def _problem(options: TabularArgs) -> tuple[tab.CMDP | None, tab.Counts]:
@@ -149,20 +161,22 @@ def _algorithm(o: TabularArgs) -> tab.Algorithm:
     box = tab.Box(o.weight_bound)
     match o.algo:
         case "pdca" if o.preset == "paper":
-            return tab.PDCA.paper(
-                weight_bound=o.weight_bound, **_given(step=o.step, bound=o.bound, iterations=o.iterations)
+            return tab.PDCA.preset(
+                "paper",
+                weights=tab.PerSampleBox(o.weight_bound),
+                **_given(step=o.step, multiplier_bound=o.multiplier_bound, rounds=o.rounds),
             )
         case "pdca":
-            given = _given(step=o.step, bound=o.bound, iterations=o.iterations)
+            given = _given(step=o.step, multiplier_bound=o.multiplier_bound, rounds=o.rounds)
             theorem: dict[str, Any] = {"mode": o.mode, "epsilon": o.epsilon, "delta": o.delta, "phi": o.phi}
-            return tab.PDCA(weights=box, output=o.output, **theorem, **given)
+            return tab.PDCA(weights=box, mixture=o.mixture, **theorem, **given)
         case "mbcl":
-            given = _given(rounds=o.iterations, bound=o.bound, step=o.step)
+            given = _given(rounds=o.rounds, multiplier_bound=o.multiplier_bound, step=o.step)
             return tab.MBCL(released=o.preset == "released", **given)
         case "coptidice":
-            return tab.COptiDICE.paper() if o.preset == "paper" else tab.COptiDICE()
+            return tab.COptiDICE.preset("paper") if o.preset == "paper" else tab.COptiDICE()
         case "acrab":
-            return tab.ACrab(weights=box, **_given(iterations=o.iterations, step=o.step))
+            return tab.ACrab(weights=box, **_given(rounds=o.rounds, step=o.step))
     return tab.ALGORITHMS[o.algo]()
 
 
@@ -207,15 +221,15 @@ def _print(record: dict[str, Any], data: tab.Counts) -> None:
     unseen = len(data.coverage.unseen_pairs)
     console.print(
         f"duality gap {number(record['gap'])} (estimated {number(estimate['gap'])}), "
-        f"Slater margin phi {number(record['phi'])}, B {record['B']:.3g}, {record['iterations']} iterations, "
-        f"{record['seconds']:.2f} s; {unseen} of {data.seen.size} pairs never seen"
+        f"Slater margin phi {number(record['phi'])}, B {record['multiplier_bound']:.3g}, "
+        f"{record['rounds']} rounds, {record['seconds']:.2f} s; {unseen} of {data.seen.size} pairs never seen"
     )
     if "plan" in record:
         plan = record["plan"]
         console.print(
             f"{plan['mode']}: epsilon {plan['epsilon']:.3g}, limits tightened by "
             f"{[round(t, 4) for t in plan['tightening']]}; the theorem asks for K = "
-            f"{plan['required_iterations']:.2g} and n = {plan['required_n']:.2g}, up to constants"
+            f"{plan['required_rounds']:.2g} and n = {plan['required_n']:.2g}, up to constants"
         )
     for note in record["notes"]:
         console.print(f"note: {note}")

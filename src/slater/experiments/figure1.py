@@ -30,7 +30,7 @@ QUICK_SIZES = (100, 500, 2000)
 PAPER_FORM_SIZES = (1000,)
 
 #: rounds of PDCA in the grid, where 36 settings are run for each problem
-GRID_ITERATIONS = 400
+GRID_ROUNDS = 400
 
 LABELS = {
     "pdca": "PDCA",
@@ -62,14 +62,16 @@ def _settings(name: str) -> Iterator[tab.Algorithm]:
         case "pdca-grid":
             for step, B, C in grid:
                 yield tab.PDCA(
-                    iterations=GRID_ITERATIONS, bound=B, step=step, weights=tab.Box(C), output="uniform"
+                    rounds=GRID_ROUNDS, multiplier_bound=B, step=step, weights=tab.Box(C), mixture="uniform"
                 )
         case "pdca-paper-grid":
             for step, B, C in grid:
-                yield tab.PDCA.paper(step=step, bound=B, weight_bound=C, iterations=GRID_ITERATIONS)
+                yield tab.PDCA.preset(
+                    "paper", step=step, multiplier_bound=B, weights=tab.PerSampleBox(C), rounds=GRID_ROUNDS
+                )
         case "mbcl-grid":
             for B, step in itertools.product((1.0, 2.0, 5.0, 10.0), (0.3, 1.0, 5.0)):
-                yield tab.MBCL(bound=B, step=step)
+                yield tab.MBCL(multiplier_bound=B, step=step)
         case "coptidice-grid":
             for alpha in (1.0, 0.1, 0.01, 0.001):
                 yield tab.COptiDICE(alpha=alpha)
@@ -126,5 +128,5 @@ def run(
     groups = [("fixed settings", fixed)] + ([("chosen by the true value (oracle)", oracle)] if oracle else [])
     draw_against_size(out / "figure1", summary, groups, title=f"Tabular CMDP ({cmdp}), {count} repeats")
     settings = {"cmdp": cmdp, "sizes": list(sizes), "repeats": count, "algorithms": names, "quick": quick}
-    write_settings(out, "figure1", settings | {"grid_iterations": GRID_ITERATIONS})
+    write_settings(out, "figure1", settings | {"grid_rounds": GRID_ROUNDS})
     return {"out": str(out), "summary": summary}

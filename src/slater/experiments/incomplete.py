@@ -134,13 +134,13 @@ def cell(settings: Cell) -> Row:
     B = 1.0 + 2.0 * float(best.multipliers.sum())
     algorithms: dict[str, tab.Algorithm] = {
         "pdca": tab.PDCA(
-            bound=B,
+            multiplier_bound=B,
             values=F,
             weights=tab.Box(10.0),
             estimator="minimax",
-            iterations=settings["iterations"],
+            rounds=settings["rounds"],
         ),
-        "mbcl": tab.MBCL(bound=B, values=F),
+        "mbcl": tab.MBCL(multiplier_bound=B, values=F),
         "plugin": tab.PlugIn(),
     }
     outcomes = []
@@ -159,9 +159,9 @@ def run(out: Path, *, quick: bool, repeats: int | None = None, workers: int | No
     """Run the cells, and write incomplete.png, .svg, .csv and settings.json to `out`."""
     sizes = QUICK_SIZES if quick else SIZES
     count = repeats if repeats is not None else 2 if quick else 20
-    iterations = 300 if quick else 600
+    rounds = 300 if quick else 600
     cells = [
-        {"family": family, "seed": seed, "sizes": list(sizes), "iterations": iterations}
+        {"family": family, "seed": seed, "sizes": list(sizes), "rounds": rounds}
         for family in ("random", "hard")
         for seed in range(count)
     ]
@@ -183,6 +183,6 @@ def run(out: Path, *, quick: bool, repeats: int | None = None, workers: int | No
     drawn = [row | {"algo": row["curve"]} for row in summary]
     title = f"Values realised, Bellman completeness absent: {count} problems each"
     draw_against_size(out / "incomplete", drawn, groups, title=title)
-    settings = {"sizes": list(sizes), "repeats": count, "iterations": iterations, "quick": quick}
+    settings = {"sizes": list(sizes), "repeats": count, "rounds": rounds, "quick": quick}
     write_settings(out, "figure1 --class incomplete", settings)
     return {"out": str(out), "summary": [{k: v for k, v in row.items() if k != "curve"} for row in summary]}

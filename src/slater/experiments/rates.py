@@ -33,7 +33,7 @@ def cell(settings: Cell) -> Row:
     data = tab.Counts.sample(cmdp, tab.half_optimal_behaviour(cmdp, best), settings["n"], rng)
     tightened = settings["tightened"]
     algorithm = tab.PDCA(
-        mode="exactly-feasible" if tightened else None, iterations=settings["iterations"], output="lp"
+        mode="exactly-feasible" if tightened else None, rounds=settings["rounds"], mixture="lp"
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -59,9 +59,9 @@ def run(out: Path, *, quick: bool, repeats: int | None = None, workers: int | No
     """Run the cells, and write rates.png, .svg, .csv and settings.json to `out`."""
     sizes = QUICK_SIZES if quick else SIZES
     count = repeats if repeats is not None else 6 if quick else 20
-    iterations = 400 if quick else 1000
+    rounds = 400 if quick else 1000
     cells = [
-        {"tightened": tight, "n": n, "seed": seed, "iterations": iterations}
+        {"tightened": tight, "n": n, "seed": seed, "rounds": rounds}
         for tight in (False, True)
         for n in sizes
         for seed in range(count)
@@ -77,6 +77,6 @@ def run(out: Path, *, quick: bool, repeats: int | None = None, workers: int | No
     slopes = {name: fit_slope(plain, f"{name}_mean") for name in ("suboptimality", "violation", "combined")}
     write_csv(out / "rates.csv", summary)
     draw_rates(out / "rates", summary, slopes)
-    settings = {"sizes": list(sizes), "repeats": count, "iterations": iterations, "quick": quick}
+    settings = {"sizes": list(sizes), "repeats": count, "rounds": rounds, "quick": quick}
     write_settings(out, "rates", settings | {"slopes": slopes})
     return {"out": str(out), "summary": summary, "slopes": slopes}

@@ -33,7 +33,7 @@ class Certificate:
         J_C: its costs, J-units, shape `(I,)`.
         slack: `tau - J_C`, J-units, shape `(I,)`; negative where a limit is broken.
         multipliers: lambda, shape `(I,)`.
-        bound: B, at least `sum lambda`.
+        multiplier_bound: B, at least `sum lambda`.
         estimated: true if the model was fitted to data, so all of the above are estimates.
 
     """
@@ -45,33 +45,35 @@ class Certificate:
     J_C: Float
     slack: Float
     multipliers: Float
-    bound: float
+    multiplier_bound: float
     estimated: bool
 
 
-def certify(cmdp: CMDP, mixture: Mixture, multipliers: Float, bound: float) -> Certificate:
+def certify(cmdp: CMDP, mixture: Mixture, multipliers: Float, multiplier_bound: float) -> Certificate:
     """The certificate on a known model; `multipliers` `(I,)` need not be optimal.
 
-    If they sum to more than `bound`, the bound is raised to their sum, or the gap could be negative.
+    If they sum to more than `multiplier_bound`, it is raised to their sum, or the gap could be negative.
     """
-    return _certify(cmdp, mixture, multipliers, bound, estimated=False)
+    return _certify(cmdp, mixture, multipliers, multiplier_bound, estimated=False)
 
 
-def estimate_certificate(data: Counts, mixture: Mixture, multipliers: Float, bound: float) -> Certificate:
+def estimate_certificate(
+    data: Counts, mixture: Mixture, multipliers: Float, multiplier_bound: float
+) -> Certificate:
     """The same from data alone: on the empirical model, with unseen pairs counted at their worst."""
     model = data.model("pessimistic")
     extra = model.num_states - data.num_states
     idle = np.full((len(mixture.members), extra, data.num_actions), 1.0 / data.num_actions)
     extended = Mixture(np.concatenate([mixture.members, idle], axis=1), mixture.weights)
-    return _certify(model, extended, multipliers, bound, estimated=True)
+    return _certify(model, extended, multipliers, multiplier_bound, estimated=True)
 
 
 def _certify(
-    cmdp: CMDP, mixture: Mixture, multipliers: Float, bound: float, *, estimated: bool
+    cmdp: CMDP, mixture: Mixture, multipliers: Float, multiplier_bound: float, *, estimated: bool
 ) -> Certificate:
     multipliers = as_array("multipliers", multipliers, (cmdp.num_costs,))
     check_range("multipliers", multipliers, 0.0)
-    bound = max(bound, float(multipliers.sum()))
+    bound = max(multiplier_bound, float(multipliers.sum()))
     J_R, J_C = mixture.returns(cmdp)
     upper = cmdp.best_response(multipliers)[1] + float(multipliers @ cmdp.limits)
     lower = J_R - bound * float(np.maximum(J_C - cmdp.limits, 0.0).max(initial=0.0))

@@ -57,8 +57,10 @@ class COptiDICE:
     max_multiplier: float = 10.0
 
     @classmethod
-    def paper(cls) -> COptiDICE:
-        """As in the PDCA authors' experiment: vanilla, alpha = .1, unseen pairs jump uniformly."""
+    def preset(cls, name: Literal["paper"]) -> COptiDICE:
+        """`paper`: as in the PDCA authors' experiment: vanilla, alpha = .1, unseen pairs jump uniformly."""
+        if name != "paper":
+            raise InputError(f"COptiDICE has no preset {name!r}; the only one is paper.")
         return cls(alpha=0.1, unseen="uniform")
 
     def run(self, data: Counts) -> Result:

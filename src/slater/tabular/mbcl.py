@@ -28,6 +28,7 @@ from slater.tabular.counts import Counts
 from slater.tabular.dual import ExponentiatedGradient
 from slater.tabular.mixture import Mixture
 from slater.tabular.result import Result, data_driven_bound
+from slater.vocabulary import refuses_old_names
 
 __all__ = ["MBCL", "FittedQ"]
 
@@ -97,13 +98,15 @@ class FittedQ:
         return Q
 
 
+@refuses_old_names
 @dataclass(frozen=True)
 class MBCL:
     """Settings of tabular MBCL.
 
     Attributes:
         rounds: the most rounds T.
-        bound: B; None: one plus twice the multipliers of the empirical problem, so that B > |lambda*|_1.
+        multiplier_bound: B; None: one plus twice the multipliers of the empirical problem, so that
+            B > |lambda*|_1.
         step: of the exponentiated gradient, per J-unit of violation. The best of .1, .3, 1, 3 at n = 2000
             on seeds 0 to 9 of the paper's problem; the theory's `sqrt(ln(I + 1) / T) / H` is 30 times
             smaller, released code has 5.
@@ -117,7 +120,7 @@ class MBCL:
     """
 
     rounds: int = 300
-    bound: float | None = None
+    multiplier_bound: float | None = None
     step: float = 0.3
     tolerance: float = 0.01
     values: ValueClass = field(default_factory=Tabular)
@@ -135,7 +138,7 @@ class MBCL:
         else:
             limits = data.limits
             automatic, _, notes = data_driven_bound(data, limits)
-            bound = automatic if self.bound is None else self.bound
+            bound = automatic if self.multiplier_bound is None else self.multiplier_bound
             step = self.step
             fitted = FittedQ(data, self.values, pessimistic=self.unseen == "pessimistic")
         if data.num_costs and not bound > 0:

@@ -19,31 +19,31 @@ from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 from slater.tabular.ope import evaluate, standard_error
 
-__all__ = ["Output", "mix"]
+__all__ = ["MixtureRule", "mix"]
 
-Output = Literal["uniform", "tail", "lp"]
+MixtureRule = Literal["uniform", "tail", "lp"]
 
 #: the part of a run that `tail` leaves out
 BURN_IN = 0.5
 
 
 def mix(
-    data: Counts, members: Float, limits: Float, output: Output, confidence: float
+    data: Counts, members: Float, limits: Float, rule: MixtureRule, confidence: float
 ) -> tuple[Mixture, Float | None]:
     """The mixture of `members` `(K, S, A)`, and for `lp` the multipliers of its program, `(I,)`.
 
     `limits` (J-units) are those that the run aimed at; `confidence` is a number of standard errors.
     """
     K = len(members)
-    if output == "uniform":
+    if rule == "uniform":
         return Mixture.uniform(members), None
-    if output == "tail":
+    if rule == "tail":
         first = int(BURN_IN * K)
         weights = np.zeros(K)
         weights[first:] = 1.0 / (K - first)
         return Mixture(members, weights), None
-    if output != "lp":
-        raise InputError(f"output is {output!r}; choose uniform, tail or lp.")
+    if rule != "lp":
+        raise InputError(f"mixture is {rule!r}; choose uniform, tail or lp.")
     reward = evaluate(data, members, data.reward[None], "low")[:, 0]
     costs = evaluate(data, members, data.costs, "high")
     if confidence > 0:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,11 +35,12 @@ from slater.tabular.counts import Counts
 from slater.tabular.critics import CriticBank
 from slater.tabular.dual import Dual, ExponentiatedGradient, Greedy, ProjectedGradient
 from slater.tabular.ope import Estimator, MinimaxEstimator, ModelEstimator
-from slater.tabular.output import Output, mix
+from slater.tabular.output import MixtureRule, mix
 from slater.tabular.pessimism import affordable, pessimistic
 from slater.tabular.primal import NaturalPolicyGradient
 from slater.tabular.result import Result, data_driven_bound
 from slater.tabular.theory import Mode, Plan, make_plan
+from slater.vocabulary import refuse_old_value, refuses_old_names
 
 __all__ = ["PDCA"]
 
@@ -48,16 +49,17 @@ LARGE_STEP = 2000.0
 LARGE_PESSIMISM = 0.2
 
 
+@refuses_old_names
 @dataclass(frozen=True)
 class PDCA:
     """Settings of tabular PDCA; `PDCA().run(data)` runs it.
 
     Attributes:
-        iterations: K. None: 400, which brings the players close on the paper's problems, or with a mode
+        rounds: K. None: 400, which brings the players close on the paper's problems, or with a mode
             2000 (as in the authors' code), since the theorems' B are large and slow the game down; 200 on
             large problems.
-        bound: B, the budget of the lambda-player. None: one plus twice the multipliers of the empirical
-            problem, or with a mode what its theorem says. The paper's grid is 2, 5, 10.
+        multiplier_bound: B, the budget of the lambda-player. None: one plus twice the multipliers of the
+            empirical problem, or with a mode what its theorem says. The paper's grid is 2, 5, 10.
         step: eta of the policy player, on values scaled to [-1, 1]. The paper's grid is 1, 2, 5, 10;
             larger steps reach the same mixture in fewer rounds. None: 20, and 2000 on large problems,
             whose values are a small part of the H that they are scaled by.
@@ -73,10 +75,10 @@ class PDCA:
         dual: the lambda-player; the paper's is greedy.
         dual_step: of the gradient players, per J-unit of violation.
         estimator: the OPE oracle: the empirical model, or the paper's minimax loss over F and W.
-        output: how the members are weighted; the paper's is uniform. None: `tail`, or `lp` on large
+        mixture: how the members are weighted; the paper's is uniform. None: `tail`, or `lp` on large
             problems and in the mode exactly-feasible, where it puts the estimated costs on the tightened
             limits.
-        confidence: for `output="lp"`, standard errors added to each member's estimated costs.
+        confidence: for `mixture="lp"`, standard errors added to each member's estimated costs.
         mode: None, or the theorem that sets B and the tightening.
         epsilon: tolerance of the theorem, J-units (see `theory.make_plan`).
         delta: its probability of failure.
@@ -84,17 +86,17 @@ class PDCA:
 
     """
 
-    iterations: int | None = None
-    bound: float | None = None
+    rounds: int | None = None
+    multiplier_bound: float | None = None
     step: float | None = None
     weights: WeightClass | None = None
     values: ValueClass = field(default_factory=Tabular)
     pessimism: float | None = None
     covered: bool | None = None
-    dual: Literal["greedy", "exponentiated", "projected"] = "greedy"
+    dual: Literal["greedy", "exponentiated_gradient", "projected_gradient"] = "greedy"
     dual_step: float = 0.2
     estimator: Literal["model", "minimax"] = "model"
-    output: Output | None = None
+    mixture: MixtureRule | None = None
     confidence: float = 0.0
     mode: Mode | None = None
     epsilon: float | None = None
@@ -102,31 +104,38 @@ class PDCA:
     phi: float | None = None
 
     @classmethod
-    def paper(
-        cls, *, step: float = 2.0, bound: float = 2.0, weight_bound: float = 5.0, iterations: int = 2000
-    ) -> PDCA:
-        """As the paper's experiments run it: per-sample errors, its loss as OPE, the uniform mixture.
+    def preset(cls, name: Literal["paper"], **changes: Any) -> PDCA:
+        """A named set of settings, with `changes` to them.
 
-        The defaults are those of the authors' code; B = 2 is below the optimal multiplier on some
-        problems, which then cannot be solved.
+        `paper` is as the paper's experiments run it: per-sample errors, its loss as OPE, the uniform mixture.
+        Its numbers are those of the authors' code; B = 2 is below the optimal multiplier on some problems,
+        which then cannot be solved.
         """
-        return cls(
-            iterations=iterations,
-            bound=bound,
-            step=step,
-            weights=PerSampleBox(weight_bound),
-            estimator="minimax",
-            output="uniform",
-        )
+        if name != "paper":
+            raise InputError(f"PDCA has no preset {name!r}; the only one is paper.")
+        settings: dict[str, Any] = {
+            "rounds": 2000,
+            "multiplier_bound": 2.0,
+            "step": 2.0,
+            "weights": PerSampleBox(5.0),
+            "estimator": "minimax",
+            "mixture": "uniform",
+        }
+        return cls(**(settings | changes))
+
+    @classmethod
+    def paper(cls, **_: Any) -> PDCA:
+        """The old spelling of `preset("paper")`."""
+        raise InputError('PDCA.paper() is called PDCA.preset("paper") now.')
 
     def run(self, data: Counts, progress: Callable[[int], None] | None = None) -> Result:
         """Play the game on the data; `progress` is called after each round with its number."""
         large = not data.successors.small
         few = 200 if large else 400 if self.mode is None else 2000
-        rounds = few if self.iterations is None else self.iterations
-        output = self.output or ("lp" if large or self.mode == "exactly-feasible" else "tail")
+        rounds = few if self.rounds is None else self.rounds
+        output = self.mixture or ("lp" if large or self.mode == "exactly-feasible" else "tail")
         if rounds < 1:
-            raise InputError(f"iterations is {rounds}, but at least one is needed.")
+            raise InputError(f"rounds is {rounds}, but at least one is needed.")
         data, thin = self._pessimistic(data)
         limits, bound, notes, plan = self._targets(data)
         weights = self._weights(data, limits)
@@ -158,10 +167,8 @@ class PDCA:
         policy, master = mix(data, members, limits, output, self.confidence)
         mean = policy.weights @ multipliers if master is None else master
         trace = {"multipliers": multipliers, "estimated_costs": estimates, "critic_gap": gaps}
-        if plan is not None and plan.required_iterations > rounds:
-            notes += (
-                f"the theorem asks for K = {plan.required_iterations:.2g} rounds; {rounds} were played",
-            )
+        if plan is not None and plan.required_rounds > rounds:
+            notes += (f"the theorem asks for K = {plan.required_rounds:.2g} rounds; {rounds} were played",)
         return Result("pdca", policy, mean, bound, rounds, thin + notes, trace)
 
     def _pessimistic(self, data: Counts) -> tuple[Counts, tuple[str, ...]]:
@@ -209,7 +216,13 @@ class PDCA:
         automatic, needed, why = data_driven_bound(data, limits)
         # on large problems phi is small and the theorems' B are in the thousands: too many for the game
         theorem = plan is not None and data.successors.small
-        bound = self.bound if self.bound is not None else plan.bound if plan and theorem else automatic
+        bound = (
+            self.multiplier_bound
+            if self.multiplier_bound is not None
+            else plan.multiplier_bound
+            if plan and theorem
+            else automatic
+        )
         if not bound > 0 or not np.isfinite(bound):
             raise InputError(f"the bound B is {bound:g}, but it must be a positive number.")
         if bound <= needed < np.inf:
@@ -222,14 +235,17 @@ class PDCA:
         return limits, bound, notes + why, plan
 
     def _dual(self, bound: float) -> Dual:
+        refuse_old_value("dual", self.dual, ("greedy", "exponentiated_gradient", "projected_gradient"))
         match self.dual:
             case "greedy":
                 return Greedy(bound)
-            case "exponentiated":
+            case "exponentiated_gradient":
                 return ExponentiatedGradient(bound, self.dual_step)
-            case "projected":
+            case "projected_gradient":
                 return ProjectedGradient(bound, self.dual_step)
-        raise InputError(f"dual is {self.dual!r}; choose greedy, exponentiated or projected.")
+        raise InputError(
+            f"dual is {self.dual!r}; choose greedy, exponentiated_gradient or projected_gradient."
+        )
 
     def _estimator(self, data: Counts, weights: WeightClass) -> Estimator:
         match self.estimator:

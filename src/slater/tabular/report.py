@@ -26,7 +26,7 @@ def run_record(data: Counts, result: Result, cmdp: CMDP | None) -> dict[str, Any
     The fields under `estimate` are computed from the data alone. Those at the top are exact values on
     the true model, and None where there is none.
     """
-    offline = estimate_certificate(data, result.policy, result.multipliers, result.bound)
+    offline = estimate_certificate(data, result.policy, result.multipliers, result.multiplier_bound)
     errors = [standard_error(data, result.policy, cost) for cost in data.costs]
     record: dict[str, Any] = {
         "algo": result.algorithm,
@@ -39,8 +39,8 @@ def run_record(data: Counts, result: Result, cmdp: CMDP | None) -> dict[str, Any
         "lambda_mean": result.multipliers.tolist(),
         "lambda_star": None,
         "phi": None,
-        "B": result.bound,
-        "iterations": result.iterations,
+        "multiplier_bound": result.multiplier_bound,
+        "rounds": result.rounds,
         "estimate": {
             "J_R": offline.J_R,
             "J_C": offline.J_C.tolist(),
@@ -66,11 +66,13 @@ def run_record(data: Counts, result: Result, cmdp: CMDP | None) -> dict[str, Any
     if gaps is not None and np.isfinite(gaps).all():
         record["estimate"]["critic_gap"] = float(gaps.max())
     if cmdp is not None:
-        exact = certify(cmdp, result.policy, result.multipliers, result.bound)
+        exact = certify(cmdp, result.policy, result.multipliers, result.multiplier_bound)
         record |= {"J_R": exact.J_R, "J_C": exact.J_C.tolist(), "gap": exact.gap} | problem_record(cmdp)
         need = sum(record["lambda_star"])
-        if 0.0 < result.bound <= need:
-            record["notes"].append(f"B = {result.bound:.4g} is not above the true multiplier {need:.4g}")
+        if 0.0 < result.multiplier_bound <= need:
+            record["notes"].append(
+                f"B = {result.multiplier_bound:.4g} is not above the true multiplier {need:.4g}"
+            )
     return _finite(record)
 
 

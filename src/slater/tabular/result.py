@@ -22,8 +22,8 @@ class Result:
         algorithm: its name.
         policy: the mixture to deploy (one member for algorithms that give a single policy).
         multipliers: the multipliers that belong to it, shape `(I,)`; zero for unconstrained algorithms.
-        bound: B, the budget of the lambda-player; the certificate uses it.
-        iterations: rounds played or solver calls made.
+        multiplier_bound: B, the budget of the lambda-player; the certificate uses it.
+        rounds: rounds played or solver calls made.
         notes: what a careful reader should know about this run, one sentence each.
         trace: per-iteration arrays by name, e.g. `multipliers` `(K, I)` and `estimated_costs` `(K, I)`.
 
@@ -32,8 +32,8 @@ class Result:
     algorithm: str
     policy: Mixture
     multipliers: Float
-    bound: float
-    iterations: int
+    multiplier_bound: float
+    rounds: int
     notes: tuple[str, ...] = ()
     trace: Mapping[str, Float] = field(default_factory=dict)
 

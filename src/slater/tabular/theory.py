@@ -44,9 +44,9 @@ class Plan:
         epsilon: tolerance, J-units.
         delta: probability of failure.
         phi: Slater margin, normalised units; NaN where the theorem needs none.
-        bound: B.
+        multiplier_bound: B.
         tightening: what is taken off each limit, J-units, shape `(I,)`.
-        required_iterations: K of the theorem.
+        required_rounds: K of the theorem.
         required_size: n of the theorem, up to constants.
         notes: which of these were estimated, and what does not hold.
 
@@ -56,9 +56,9 @@ class Plan:
     epsilon: float
     delta: float
     phi: float
-    bound: float
+    multiplier_bound: float
     tightening: Float
-    required_iterations: float
+    required_rounds: float
     required_size: float
     notes: tuple[str, ...]
 
@@ -110,8 +110,8 @@ def make_plan(
     grids = math.log1p(H / eps) + math.log1p(1 / eps) + math.log1p(weight_bound / eps)
     log_size = pairs * grids + math.log(max(costs, 1) / delta)
     required_size = weight_bound * log_size * H**power / scale
-    required_iterations = 2 * math.log(max(data.num_actions, 2)) * (1 + 2 * bound) ** 2 * H**4 / eps**2
-    return Plan(mode, eps, delta, margin, bound, tightening, required_iterations, required_size, tuple(notes))
+    required_rounds = 2 * math.log(max(data.num_actions, 2)) * (1 + 2 * bound) ** 2 * H**4 / eps**2
+    return Plan(mode, eps, delta, margin, bound, tightening, required_rounds, required_size, tuple(notes))
 
 
 def _margin(data: Counts, phi: float | None, notes: list[str]) -> float:

@@ -28,23 +28,25 @@ from slater.tabular.mbcl import FittedQ
 from slater.tabular.mixture import Mixture
 from slater.tabular.pdca import PDCA
 from slater.tabular.result import Result
+from slater.vocabulary import refuses_old_names
 
 __all__ = ["MABO", "PRORL", "ACrab"]
 
 
+@refuses_old_names
 @dataclass(frozen=True)
 class ACrab:
     """A-Crab: the critic, the policy player and the mixture of PDCA, without costs.
 
     Attributes:
-        iterations: K.
+        rounds: K.
         step: eta of the policy player, on values scaled to [-1, 1].
         weights: the class W.
         values: the class F.
 
     """
 
-    iterations: int = 400
+    rounds: int = 400
     step: float = 20.0
     weights: WeightClass = field(default_factory=Box)
     values: ValueClass = field(default_factory=Tabular)
@@ -52,9 +54,9 @@ class ACrab:
     def run(self, data: Counts) -> Result:
         """Run PDCA on the dataset with its costs left out."""
         free = dataclasses.replace(data, costs=data.costs[:0], limits=data.limits[:0])
-        pdca = PDCA(iterations=self.iterations, step=self.step, weights=self.weights, values=self.values)
+        pdca = PDCA(rounds=self.rounds, step=self.step, weights=self.weights, values=self.values)
         result = pdca.run(free)
-        return Result("acrab", result.policy, np.zeros(data.num_costs), 0.0, result.iterations)
+        return Result("acrab", result.policy, np.zeros(data.num_costs), 0.0, result.rounds)
 
 
 @dataclass(frozen=True)
