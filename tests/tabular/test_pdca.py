@@ -183,7 +183,7 @@ def test_utilities_beyond_the_unit_interval_scale_with_the_answer() -> None:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"rounds": 0}, "iterations"),
+        ({"rounds": 0}, "rounds"),
         ({"multiplier_bound": 0.0}, "bound B"),
         ({"multiplier_bound": np.nan}, "bound B"),
         ({"step": 0.0}, "step"),
