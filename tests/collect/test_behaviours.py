@@ -218,6 +218,9 @@ def test_datasets_are_made_compared_and_described_by_commands(
         return capsys.readouterr().out
 
     make("one", "--update")
+    everything = ["behaviours", "data", "--folder", str(tmp_path / "one"), "--behaviours"]
+    assert cli.main([*everything, str(tmp_path / "behaviours")]) == 0
+    assert "walker: left out, its behaviours are not trained" in capsys.readouterr().out
     assert "results will differ" not in make("two")
     expected.write_text("ballrun 0123\n")
     assert "has 0123: another processor" in make("two")

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from slater.commands.parse import Positional, choose, parse
+from slater.errors import InputError
 
 __all__ = ["episode_bar", "run"]
 
@@ -62,7 +63,7 @@ class Data:
     """
 
     names: Positional[tuple[str, ...]] = ()
-    """datasets (default: all twelve)"""
+    """datasets (default: all of the twelve whose behaviours are trained; the others are named)"""
     folder: Path = Path("data")
     """where they go, as NAME.hdf5"""
     behaviours: Path | None = None
@@ -185,7 +186,16 @@ def _data(command: Data) -> int:
         if (command.folder / f"{name}.hdf5").exists():
             data = benchmark(name, command.folder)
         else:
-            sources = len(load_behaviour(behaviour_path(name, command.behaviours)).sources)
+            try:
+                path = behaviour_path(name, command.behaviours)
+            except InputError:
+                if command.names:
+                    raise
+                print(
+                    f"{name}: left out, its behaviours are not trained; run: slater behaviours train {name}"
+                )
+                continue
+            sources = len(load_behaviour(path).sources)
             with episode_bar(name, sources * BENCHMARKS[name].episodes) as progress:
                 data = benchmark(
                     name, command.folder, behaviours=command.behaviours, workers=command.workers,
