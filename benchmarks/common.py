@@ -65,6 +65,7 @@ def engine(algorithm: Algorithm[Any, Any], data: Dataset, steps: int, phase: str
     from slater.limits import resolve_limits
 
     task, transitions = prepare(data, resolve_limits([20.0], data.cost_names), GAMMA)
+    algorithm = algorithm.informed(data, task)
     on_device = algorithm.data(data, task, transitions)
     key = jax.random.key(0)
     chunk = compile_chunk(algorithm, task)

@@ -33,6 +33,7 @@ def make(discrete: bool = False, costs: int = 1, **settings):
     algorithm = CDT(make_config(CDT, {**SMALL, **settings}))
     limits = resolve_limits([5.0] * costs, dataset.cost_names)
     task, transitions = prepare(dataset, limits, 0.9)
+    algorithm = algorithm.informed(dataset, task)
     data = algorithm.data(dataset, task, transitions)
     net = algorithm.init(task, jax.random.key(1)).net
     keys = iter(jax.random.split(jax.random.key(2), 100))
@@ -245,7 +246,7 @@ def test_data_that_cdt_cannot_use_is_refused_in_one_sentence(tmp_path):
     endless = dataclasses.replace(data, timeouts=np.zeros_like(data.timeouts))
     with pytest.raises(InputError, match="no episode of this data ends"):
         deep.train("cdt", endless, [1.0], tmp_path / "a", **SMALL)
-    with pytest.raises(InputError, match="targets=data"):
+    with pytest.raises(InputError, match="set targets to data"):
         deep.train("cdt", data, [1.0], tmp_path / "b", preset="released", **SMALL)
     with pytest.raises(InputError, match="heads divide"):
         deep.train("cdt", data, [1.0], tmp_path / "c", **{**SMALL, "hidden": (15, 15)})
@@ -261,4 +262,5 @@ def test_an_episode_without_an_end_is_left_out():
     task, transitions = prepare(cut, resolve_limits([5.0], cut.cost_names), 0.9)
     sequences = algorithm.data(cut, task, transitions)
     assert len(sequences.start) == 5
-    assert len(algorithm.targets.episodes) == 5
+    assert algorithm.targets is None  # nothing that is called changes the algorithm
+    assert len(algorithm.informed(cut, task).targets.episodes) == 5

@@ -193,13 +193,8 @@ def test_bad_input_is_one_sentence(words, expected, tmp_path, capsys):
     assert "Traceback" not in error
 
 
-def test_rivals_that_a_build_lacks_are_named(monkeypatch):
-    from slater.experiments import benchmark
-
-    monkeypatch.setattr(benchmark, "NOT_YET", ("not-built",))
-    specs, left_out = parse_algorithms(["pdca", "not-built"], ["pdca:C=3", "gamma=0.9"], 10)
-    assert left_out == ["not-built is left out: this build has no algorithm of that name."]
-    (spec,) = specs
+def test_settings_go_to_the_algorithms_that_have_them():
+    spec, _ = parse_algorithms(["pdca", "pdca:paper"], ["pdca:C=3", "gamma=0.9"], 10)
     assert dict(spec.settings) == {"steps": "10", "C": "3", "gamma": "0.9"}
 
 

@@ -1,4 +1,6 @@
-"""The published DSRL tasks: file names, episode lengths, and the scores used to normalise (Bullet).
+"""The published DSRL tasks: file names, episode lengths and widths.
+
+The extremes of returns that normalise scores are in `slater.envs.scores`.
 
 A file name says the cap on episode cost and the number of trajectories: SafetyBallRun-v0-80-940.hdf5.
 """
@@ -18,8 +20,7 @@ class Task:
 
     name: as in DSRL, e.g. "BallRun". file: its name on the server. horizon: steps of an episode.
     trajectories: how many episodes the file holds. observation_dim, action_dim: widths, where known.
-    env_id: name for `slater.envs.make`, where there is one. return_range: (min, max) episode returns
-    that normalise a score to [0, 1], where known.
+    env_id: name for `slater.envs.make`, where there is one.
     """
 
     name: str
@@ -29,7 +30,6 @@ class Task:
     observation_dim: int | None = None
     action_dim: int | None = None
     env_id: str | None = None
-    return_range: tuple[float, float] | None = None
 
     def metadata(self) -> Metadata:
         """What is known of the file before reading it."""
@@ -42,11 +42,9 @@ class Task:
         )
 
 
-def _bullet(
-    name: str, cap: int, trajectories: int, horizon: int, obs: int, act: int, low: float, high: float
-) -> Task:
+def _bullet(name: str, cap: int, trajectories: int, horizon: int, obs: int, act: int) -> Task:
     file = f"Safety{name}-v0-{cap}-{trajectories}.hdf5"
-    return Task(name, file, horizon, trajectories, obs, act, f"bullet/{name}", (low, high))
+    return Task(name, file, horizon, trajectories, obs, act, f"bullet/{name}")
 
 
 def _gymnasium(name: str, cap: int, trajectories: int, horizon: int = 1000, version: int = 0) -> Task:
@@ -58,14 +56,14 @@ def _metadrive(name: str, cap: int) -> Task:
 
 
 _ALL = (
-    _bullet("BallRun", 80, 940, 100, 7, 2, 26.339754, 1327.445557),
-    _bullet("CarRun", 40, 651, 200, 7, 2, 204.287262, 574.653320),
-    _bullet("DroneRun", 140, 1990, 200, 17, 4, 10.557030, 682.833008),
-    _bullet("AntRun", 150, 1816, 200, 33, 8, 0.001767392, 955.481873),
-    _bullet("BallCircle", 80, 886, 200, 8, 2, 0.383122, 881.463379),
-    _bullet("CarCircle", 100, 1450, 300, 8, 2, 3.484420, 534.306091),
-    _bullet("DroneCircle", 100, 1923, 300, 18, 4, 207.794189, 996.389160),
-    _bullet("AntCircle", 200, 5728, 500, 34, 8, 0.017703, 460.709198),
+    _bullet("BallRun", 80, 940, 100, 7, 2),
+    _bullet("CarRun", 40, 651, 200, 7, 2),
+    _bullet("DroneRun", 140, 1990, 200, 17, 4),
+    _bullet("AntRun", 150, 1816, 200, 33, 8),
+    _bullet("BallCircle", 80, 886, 200, 8, 2),
+    _bullet("CarCircle", 100, 1450, 300, 8, 2),
+    _bullet("DroneCircle", 100, 1923, 300, 18, 4),
+    _bullet("AntCircle", 200, 5728, 500, 34, 8),
     _gymnasium("CarButton1", 250, 2656),
     _gymnasium("CarButton2", 300, 3755),
     _gymnasium("CarCircle1", 250, 1271, 500),

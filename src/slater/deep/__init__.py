@@ -1,9 +1,20 @@
-"""The neural world: offline constrained learning with JAX. `train` is the verb; algorithms are parts."""
+"""The neural world: offline constrained learning with JAX. `train` is the verb; algorithms are parts.
+
+All that an algorithm of another package needs is here; the modules behind it may move. `docs/extending.md`
+says how an extension is made.
+"""
 
 from slater.errors import InputError
 
 try:
-    from slater.deep.algorithms.base import Algorithm, Config, Member
+    from slater.deep.algorithms.base import (
+        Algorithm,
+        Config,
+        Member,
+        fit_phases,
+        fit_preparation,
+    )
+    from slater.deep.algorithms.last_iterate import LastIterate
     from slater.deep.algorithms.registry import (
         algorithms,
         find,
@@ -12,7 +23,27 @@ try:
         preset_names,
         register,
     )
+    from slater.deep.batches import Batch, Data, draw, draw_keys, on_device, prepare
     from slater.deep.engine.training import DivergedError, Watcher, resume, train
+    from slater.deep.game.bellman import advantage, bellman_error, residual, squared_bellman_error
+    from slater.deep.game.critics import Critics, CriticsState, HingeCritics, Lagrangian, SquaredCritics
+    from slater.deep.game.dual import (
+        PID,
+        DualPlayer,
+        DualState,
+        ExcessPlayer,
+        ExponentiatedGradient,
+        Outcome,
+        ProjectedGradient,
+        relative_excess,
+    )
+    from slater.deep.game.primal import NaturalGradient, PolicyGradient, Primal, PrimalState
+    from slater.deep.game.thresholds import thresholds
+    from slater.deep.nets.critic import Critic, make_critic, make_critics
+    from slater.deep.nets.mlp import MLP, polyak
+    from slater.deep.nets.policy import Exportable, PolicyNetwork, make_policy
+    from slater.deep.ope.base import Careful, Check, Estimate, Estimator, Tick, fitted
+    from slater.deep.task import Task, state_task
     from slater.runs import Result, Run, read_run
 except ModuleNotFoundError as error:
     if error.name not in ("jax", "equinox", "optax"):
@@ -22,20 +53,68 @@ except ModuleNotFoundError as error:
     ) from error
 
 __all__ = [
+    "MLP",
+    "PID",
     "Algorithm",
+    "Batch",
+    "Careful",
+    "Check",
     "Config",
+    "Critic",
+    "Critics",
+    "CriticsState",
+    "Data",
     "DivergedError",
+    "DualPlayer",
+    "DualState",
+    "Estimate",
+    "Estimator",
+    "ExcessPlayer",
+    "ExponentiatedGradient",
+    "Exportable",
+    "HingeCritics",
+    "InputError",
+    "Lagrangian",
+    "LastIterate",
     "Member",
+    "NaturalGradient",
+    "Outcome",
+    "PolicyGradient",
+    "PolicyNetwork",
+    "Primal",
+    "PrimalState",
+    "ProjectedGradient",
     "Result",
     "Run",
+    "SquaredCritics",
+    "Task",
+    "Tick",
     "Watcher",
+    "advantage",
     "algorithms",
+    "bellman_error",
+    "draw",
+    "draw_keys",
     "find",
+    "fit_phases",
+    "fit_preparation",
+    "fitted",
     "make_algorithm",
     "make_config",
+    "make_critic",
+    "make_critics",
+    "make_policy",
+    "on_device",
+    "polyak",
+    "prepare",
     "preset_names",
     "read_run",
     "register",
+    "relative_excess",
+    "residual",
     "resume",
+    "squared_bellman_error",
+    "state_task",
+    "thresholds",
     "train",
 ]

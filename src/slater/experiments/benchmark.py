@@ -36,7 +36,6 @@ from slater.runs import is_run, open_run
 from slater.runs.metrics import last_step
 
 __all__ = [
-    "NOT_YET",
     "AlgorithmSpec",
     "CellWork",
     "make_cells",
@@ -46,9 +45,6 @@ __all__ = [
     "share_done",
     "train_or_resume",
 ]
-
-#: algorithms of the comparison that a build may lack: named in sentences rather than refused as unknown
-NOT_YET = ("bc", "bc-safe", "coptidice", "cpq", "cdt", "bcq-lag", "bear-lag", "mbcl")
 
 #: seed of the first evaluation; the seed of a cell is added, so that all algorithms meet the same episodes
 EVALUATION_SEED = 7_000
@@ -69,25 +65,19 @@ class AlgorithmSpec:
         return self.name if self.preset is None else f"{self.name}:{self.preset}"
 
 
-def parse_algorithms(
-    texts: Sequence[str], sets: Sequence[str], steps: int
-) -> tuple[list[AlgorithmSpec], list[str]]:
+def parse_algorithms(texts: Sequence[str], sets: Sequence[str], steps: int) -> list[AlgorithmSpec]:
     """Algorithms from `NAME[:PRESET]` and settings from `[NAME[:PRESET]:]SETTING=VALUE`.
 
-    A setting without a name goes to every algorithm that has it. Also returns a sentence for each algorithm
-    of the comparison that is not in this build. Wrong names and values are refused here, before any work.
+    A setting without a name goes to every algorithm that has it. Wrong names and values are refused
+    here, before any work.
     """
-    from slater.deep import algorithms, find, make_config
+    from slater.deep import find, make_config
 
     pairs = [_setting(text) for text in sets]
     specs: list[AlgorithmSpec] = []
-    left_out: list[str] = []
     used: set[int] = set()
     for text in dict.fromkeys(texts):
         name, _, preset = text.partition(":")
-        if name in NOT_YET and name not in algorithms():
-            left_out.append(f"{name} is left out: this build has no algorithm of that name.")
-            continue
         kind = find(name, preset or None)
         known = set(kind.Config.__dataclass_fields__)
         settings = {"steps": str(steps)}
@@ -99,12 +89,12 @@ def parse_algorithms(
         serves_all = kind.serves_all_limits
         specs.append(AlgorithmSpec(name, preset or None, settings, serves_all))
     if not specs:
-        raise InputError(left_out[0] if left_out else "no algorithm is named; name one, for example pdca.")
+        raise InputError("no algorithm is named; name one, for example pdca.")
     for index, text in enumerate(sets):
         if index not in used:
             chosen = ", ".join(spec.text for spec in specs)
             raise InputError(f"the setting {text} fits none of the algorithms {chosen}.")
-    return specs, left_out
+    return specs
 
 
 def _setting(text: str) -> tuple[str, str, str]:

@@ -24,17 +24,6 @@ STATUS = {
     "text": "text of the PLS paper",
 }
 
-#: our algorithm -> the name it was published under; our repaired variants have no published figure
-NAMES = {
-    "pdca:paper": "PDCA",
-    "bc-safe": "BC-Safe",
-    "cdt": "CDT",
-    "cpq": "CPQ",
-    "coptidice": "COptiDICE",
-    "bcq-lag": "BCQ-Lag",
-    "bear-lag": "BEAR-Lag",
-}
-
 
 @dataclass(frozen=True)
 class Published:
@@ -67,7 +56,12 @@ def published_for(algorithm: str, task: str, limits: str = "10/20/40") -> Publis
 
 
 def _matching(algorithm: str, task: str, limits: str) -> Iterator[Published]:
-    name = NAMES.get(algorithm) or NAMES.get(algorithm.removesuffix(":released"))
+    from slater.deep import algorithms, find
+
+    name, _, preset = algorithm.partition(":")
+    if name not in algorithms():  # a row of a package that is no longer installed
+        return
+    known = find(name, preset or None).published_as
     for row in published():
-        if (row.algorithm, row.task, row.limits) == (name, task, limits):
+        if (row.algorithm, row.task, row.limits) == (known, task, limits):
             yield row

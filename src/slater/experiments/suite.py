@@ -72,9 +72,8 @@ class Folder:
 def run_plan(experiment: str, plan: Plan, out: Path) -> Folder:
     """Run what is not in `out` yet; return everything that `out` then holds, of earlier plans too."""
     prepare(out)
-    specs, left_out = parse_algorithms(plan.algorithms, plan.sets, plan.steps)
-    sources, without_data = find_sources(plan.tasks, plan.data, skip_missing=plan.skip_missing)
-    left_out += without_data
+    specs = parse_algorithms(plan.algorithms, plan.sets, plan.steps)
+    sources, left_out = find_sources(plan.tasks, plan.data, skip_missing=plan.skip_missing)
     for sentence in left_out:
         Console(stderr=True).print(sentence, highlight=False)
     common = {

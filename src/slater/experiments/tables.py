@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from slater.experiments.benchmark import results
@@ -12,14 +12,8 @@ from slater.jobs.engines import Row
 from slater.report.curves import summarise
 
 __all__ = [
-    "NAMES", "algorithm_of", "curve_means", "facts", "labelled", "markdown_table", "means", "with_error",
+    "algorithm_of", "curve_means", "facts", "labelled", "markdown_table", "means", "with_error",
 ]  # fmt: skip
-
-#: algorithm -> its name in tables and figures
-NAMES: Mapping[str, str] = {
-    "pdca": "PDCA", "bc": "BC", "bc-safe": "BC-Safe", "coptidice": "COptiDICE", "cpq": "CPQ", "cdt": "CDT",
-    "bcq-lag": "BCQ-Lag", "bear-lag": "BEAR-Lag", "mbcl": "MBCL",
-}  # fmt: skip
 
 
 def algorithm_of(row: Row) -> str:
@@ -47,8 +41,10 @@ def labelled(rows: Sequence[Row]) -> list[Row]:
 
 
 def _order(row: Row) -> tuple[Any, ...]:
-    """Tasks by name, algorithms as in `NAMES` and presets after defaults, limits by size, seeds."""
-    names = list(NAMES)
+    """Tasks by name, algorithms as `algorithms` lists them, presets after defaults, limits by size, seeds."""
+    from slater.deep import algorithms
+
+    names = algorithms()
     place = names.index(row["algorithm"]) if row["algorithm"] in names else len(names)
     return row["task"], place, row["algorithm"], row["preset"] or "", row["limit_per_episode"], row["seed"]
 
@@ -58,9 +54,16 @@ def _distinguishing(row: Row) -> dict[str, str]:
     return {**row["settings"], **how, "slater": row["versions"]["slater"]}
 
 
+def _name(algorithm: str) -> str:
+    """As its class says it; rows may be of an algorithm that is no longer installed."""
+    from slater.deep import algorithms, find
+
+    return find(algorithm).label if algorithm in algorithms() else algorithm
+
+
 def _label(row: Row, variants: Sequence[dict[str, str]]) -> str:
     algorithm: str = row["algorithm"]
-    name = NAMES.get(algorithm, algorithm)
+    name = _name(algorithm)
     notes: list[str] = [row["preset"]] if row["preset"] else []
     own = _distinguishing(row)
     differing = (

@@ -23,21 +23,19 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset
 from slater.deep.algorithms.base import Algorithm
-from slater.deep.algorithms.registry import make_algorithm
+from slater.deep.algorithms.registry import find, make_algorithm
 from slater.deep.batches import on_device
 from slater.deep.engine import checkpoint
 from slater.deep.engine.folder import algorithm_of
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.fitted_q import FQE
 from slater.deep.ope.model import ModelOPE, suits_a_model
-from slater.deep.task import Task, state_task
+from slater.deep.task import Task
 from slater.errors import InputError
-from slater.limits import resolve_limits
 from slater.pairs import parse_values
 from slater.runs import open_run, read_run
 
 __all__ = [
-    "SPACES",
     "Judge",
     "best",
     "candidates",
@@ -49,22 +47,13 @@ __all__ = [
 
 F64 = NDArray[np.float64]
 
-#: algorithm -> settings to search where the user names none
-SPACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "pdca": {"multiplier_bound": ("2", "5", "10"), "C": ("5", "10")},
-    "coptidice": {"alpha": ("0.001", "0.01", "0.1", "1")},
-    "cpq": {"ood_margin": ("1", "1.5", "3")},
-    "bear-lag": {"epsilon": ("0.1", "0.3")},
-    "mbcl": {"multiplier_bound": ("2", "5", "10")},
-}
-
 
 def parse_search(algorithm: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The space from texts `NAME=V1,V2,...`, or the algorithm's default one if there are none."""
     if not texts:
-        if algorithm not in SPACES:
+        if not (space := dict(find(algorithm).search_space)):
             raise InputError(f"{algorithm} has no default space; name settings to search as NAME=V1,V2.")
-        return dict(SPACES[algorithm])
+        return space
     return parse_values(texts, "search", "C=5,10")
 
 
@@ -128,7 +117,7 @@ class Judge:
         run = read_run(folder)
         algorithm = algorithm_of(run)
         # the problem as it was trained on, and the held-out rows in its units
-        task = _stated(algorithm, run.limits, kept)
+        task = algorithm.task(kept, run.limits)
         data = on_device(held, task)
         weighted = _weighted_members(folder, algorithm, task, self.members)
         config = algorithm.config
@@ -170,15 +159,7 @@ def refuse_unjudged(name: str, settings: Mapping[str, Any], preset: str | None, 
     algorithm = make_algorithm(name, settings, preset)
     algorithm.check(dataset)
     limits = [f"{cost}=1/discounted" for cost in dataset.cost_names]  # shapes do not depend on them
-    judged_policy(algorithm, _stated(algorithm, limits, dataset))
-
-
-def _stated(algorithm: Algorithm[Any, Any], limits: Sequence[str], dataset: Dataset) -> Task:
-    config = algorithm.config
-    return state_task(
-        dataset, resolve_limits(limits, dataset.cost_names), config.gamma,
-        normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
-    )  # fmt: skip
+    judged_policy(algorithm, algorithm.task(dataset, limits))
 
 
 def best(estimates: Sequence[Mapping[str, Any]]) -> int:

@@ -20,12 +20,10 @@ import pytest
 
 import slater.deep as deep
 from slater import policy as policies
-from slater.deep.batches import prepare
 from slater.deep.engine import checkpoint
 from slater.deep.engine.folder import algorithm_of
 from slater.deep.engine.training import initial_state
 from slater.errors import InputError
-from slater.limits import resolve_limits
 from slater.policy import Mixture
 from slater.runs.metrics import read_metrics
 
@@ -209,12 +207,8 @@ def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
     for kind in range(len(kinds(name))):
         run, data = base(name, preset, kind)
         algorithm = algorithm_of(deep.read_run(run), data)
-        task, transitions = prepare(
-            data, resolve_limits([5.0] * len(data.cost_names), data.cost_names), algorithm.config.gamma,
-            normalise_observations=algorithm.config.normalise_observations,
-            reward_scale=algorithm.config.reward_scale,
-        )  # fmt: skip
-        algorithm.data(data, task, transitions)
+        task = algorithm.task(data, [5.0] * len(data.cost_names))
+        algorithm = algorithm.informed(data, task)
         like = algorithm.init(task, jax.random.key(0))
         state, _ = checkpoint.restore(run / "checkpoint.safetensors", like)
         pi, loaded = algorithm.policy(state), policies.load(run / "policy.safetensors")
@@ -256,12 +250,8 @@ def test_after_the_shortest_run_that_is_accepted_the_policy_has_been_trained(nam
     assert result.steps == steps
     run = deep.read_run(tmp_path / "run")
     algorithm = algorithm_of(run, data)
-    task, transitions = prepare(
-        data, resolve_limits(run.limits, data.cost_names), algorithm.config.gamma,
-        normalise_observations=algorithm.config.normalise_observations,
-        reward_scale=algorithm.config.reward_scale,
-    )  # fmt: skip
-    algorithm.data(data, task, transitions)
+    task = algorithm.task(data, run.limits)
+    algorithm = algorithm.informed(data, task)
     initial = initial_state(algorithm, task, jax.random.key(run.seed))
     state, _ = checkpoint.restore(tmp_path / "run" / "checkpoint.safetensors", initial)
     before, after = (

@@ -21,13 +21,20 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from slater.deep.algorithms.base import Algorithm, Config
-from slater.deep.batches import Batch
-from slater.deep.game.dual import DualState, ProjectedGradient, relative_excess
-from slater.deep.nets.critic import Critic, make_critic
-from slater.deep.nets.policy import PolicyNetwork, make_policy
-from slater.deep.task import Task
-from slater.errors import InputError
+from slater.deep import (
+    Algorithm,
+    Batch,
+    Config,
+    Critic,
+    DualState,
+    InputError,
+    PolicyNetwork,
+    ProjectedGradient,
+    Task,
+    make_critic,
+    make_policy,
+    relative_excess,
+)
 
 __all__ = ["PenalisedClone", "PenalisedCloneConfig", "PenalisedCloneState"]
 
@@ -62,6 +69,7 @@ class PenalisedClone(Algorithm[PenalisedCloneConfig, PenalisedCloneState]):
     """Pure functions on the state; the engine compiles them."""
 
     name: ClassVar[str] = "penalised-clone"
+    label: ClassVar[str] = "Penalised clone"
     Config: ClassVar[type[Config]] = PenalisedCloneConfig
 
     def __init__(self, config: PenalisedCloneConfig) -> None:

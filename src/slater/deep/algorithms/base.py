@@ -19,8 +19,9 @@ from slater.data import Dataset, StoredDataset
 from slater.deep.batches import Data, draw
 from slater.deep.nets.policy import Exportable
 from slater.deep.ope.base import Check, Tick
-from slater.deep.task import Task
+from slater.deep.task import Task, state_task
 from slater.errors import InputError
+from slater.limits import Limit, resolve_limits
 
 __all__ = ["Algorithm", "Config", "ConfigT", "Member", "State", "fit_phases", "fit_preparation"]
 
@@ -101,6 +102,12 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
 
     name: ClassVar[str]
     Config: ClassVar[type[Config]]
+    #: its name in tables and figures; `name` if it has none
+    label: ClassVar[str] = ""
+    #: the name under which others published figures of it, where they did
+    published_as: ClassVar[str | None] = None
+    #: settings to search where the user names none, each with its values as texts
+    search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     #: preset name -> settings that differ from the defaults
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     #: preset name -> another class that it stands for, with presets of the same name
@@ -122,6 +129,8 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         super().__init_subclass__(**options)
         if "data" in cls.__dict__ and "streams" not in cls.__dict__:
             cls.streams = False
+        if "name" in cls.__dict__ and "label" not in cls.__dict__:
+            cls.label = cls.name
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config
@@ -137,10 +146,23 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
                 f"this data has {len(dataset.cost_names)}: {', '.join(dataset.cost_names)}."
             )
 
-    def settled(self, dataset: Dataset | StoredDataset) -> ConfigT:
-        """The settings with what they leave to the data decided."""
+    def config_for(self, dataset: Dataset | StoredDataset) -> ConfigT:
+        """The settings with what they leave to the data and to the number of steps decided."""
         del dataset
         return self.config
+
+    def task(self, dataset: Dataset | StoredDataset, limits: Sequence[Limit | str | float]) -> Task:
+        """The problem as these settings state it, under `limits` (one per cost, as `train` takes them)."""
+        config = self.config
+        return state_task(
+            dataset, resolve_limits(limits, dataset.cost_names), config.gamma,
+            normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
+        )  # fmt: skip
+
+    def informed(self, dataset: Dataset, task: Task) -> Algorithm[ConfigT, State]:
+        """The algorithm with what its policies need of the data; itself unless overridden."""
+        del dataset, task
+        return self
 
     def data(self, dataset: Dataset, task: Task, data: Data) -> Any:
         """What `draw` takes from: a PyTree of device arrays; the prepared transitions unless overridden."""

@@ -130,6 +130,7 @@ class BC(LastIterate[BCConfig, BCState]):
     """Behaviour cloning; see the module's text."""
 
     name: ClassVar[str] = "bc"
+    label: ClassVar[str] = "BC"
     Config: ClassVar[type[Config]] = BCConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {"steps": 100_000, "likelihood": "squared", "normalise_observations": False}
@@ -217,6 +218,8 @@ class BCSafe(BC):
     """Behaviour cloning of the episodes within the limits."""
 
     name: ClassVar[str] = "bc-safe"
+    label: ClassVar[str] = "BC-Safe"
+    published_as: ClassVar[str | None] = "BC-Safe"
     Config: ClassVar[type[Config]] = BCSafeConfig
 
 

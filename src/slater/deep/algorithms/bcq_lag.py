@@ -115,6 +115,8 @@ class BCQLag(Algorithm[BCQLagConfig, BCQLagState]):
     """See the module's text."""
 
     name: ClassVar[str] = "bcq-lag"
+    label: ClassVar[str] = "BCQ-Lag"
+    published_as: ClassVar[str | None] = "BCQ-Lag"
     Config: ClassVar[type[Config]] = BCQLagConfig
     actions = ("continuous",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -130,7 +132,7 @@ class BCQLag(Algorithm[BCQLagConfig, BCQLagState]):
         self.twins, self.pid = Twins(config), make_pid(config)
         self.adam_vae, self.adam_actor = optax.adam(config.vae_rate), optax.adam(config.actor_rate)
 
-    def settled(self, dataset: Dataset | StoredDataset) -> BCQLagConfig:
+    def config_for(self, dataset: Dataset | StoredDataset) -> BCQLagConfig:
         """A short run leaves the policy a third of its iterations at least."""
         del dataset
         config = self.config

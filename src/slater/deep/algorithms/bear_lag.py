@@ -96,6 +96,9 @@ class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
     """See the module's text."""
 
     name: ClassVar[str] = "bear-lag"
+    label: ClassVar[str] = "BEAR-Lag"
+    published_as: ClassVar[str | None] = "BEAR-Lag"
+    search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {"epsilon": ("0.1", "0.3")}
     Config: ClassVar[type[Config]] = BEARLagConfig
     actions = ("continuous",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -113,7 +116,7 @@ class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
         self.twins, self.pid = Twins(config), make_pid(config)
         self.adam_vae, self.adam_pi = optax.adam(config.vae_rate), optax.adam(config.actor_rate)
 
-    def settled(self, dataset: Dataset | StoredDataset) -> BEARLagConfig:
+    def config_for(self, dataset: Dataset | StoredDataset) -> BEARLagConfig:
         """A short run leaves the policy a third of its iterations at least."""
         del dataset
         config = self.config

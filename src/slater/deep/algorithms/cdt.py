@@ -29,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Config, fit_preparation
@@ -42,6 +43,9 @@ from slater.errors import InputError
 from slater.policy.sequence import SequencePolicy, Targets
 
 __all__ = ["CDT", "CDTConfig", "CDTNetwork", "CDTState", "Contexts", "Sequences"]
+
+
+F64 = NDArray[np.float64]
 
 
 class Sequences(NamedTuple):
@@ -113,7 +117,7 @@ class CDTNetwork(eqx.Module):
 
     def export(self, task: Task) -> SequencePolicy:
         """The same model in NumPy, aiming at the problem's limits."""
-        assert self.targets is not None, "the algorithm's `data` was not called"
+        assert self.targets is not None, "the algorithm was not `informed`"
         arrays = {"action_weight": self.action_weight, "action_bias": self.action_bias}
         for name in ("return_weight", "cost_weight", "obs_weight", "action_weight", "token_bias", "time",
                      "norm_in", "norm_out"):  # fmt: skip
@@ -141,11 +145,32 @@ class CDTState(eqx.Module):
     opt_beta: Any
 
 
+class Views(NamedTuple):
+    """Complete episodes, and relabelled ones after them, as `togo` of the data's rows plus a shift each.
+
+    togo: (N, 1+I) what is to go at every row; episode, shift, label_costs: per view its episode, (1+I) and
+    (I,); returns, costs: of the complete episodes; centre, spread, least, most: (1+I,) of what is to go
+    """
+
+    togo: F64
+    episode: NDArray[np.int64]
+    shift: F64
+    returns: F64
+    costs: F64
+    label_costs: F64
+    centre: F64
+    spread: F64
+    least: F64
+    most: F64
+
+
 @register
 class CDT(Algorithm[CDTConfig, CDTState]):
     """See the module's text."""
 
     name: ClassVar[str] = "cdt"
+    label: ClassVar[str] = "CDT"
+    published_as: ClassVar[str | None] = "CDT"
     serves_all_limits: ClassVar[bool] = True
     Config: ClassVar[type[Config]] = CDTConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -156,9 +181,10 @@ class CDT(Algorithm[CDTConfig, CDTState]):
         }
     }  # fmt: skip
 
-    def __init__(self, config: CDTConfig) -> None:
+    def __init__(self, config: CDTConfig, targets: Targets | None = None) -> None:
+        """`targets`: what policies ask for, from the data (`informed`)."""
         super().__init__(config)
-        self.targets: Targets | None = None
+        self.targets = targets
         rate: float | optax.Schedule = config.learning_rate
         if config.warmup > 0:  # a schedule of length 0 would stay at 0
             rate = optax.linear_schedule(0.0, config.learning_rate, config.warmup)
@@ -169,7 +195,7 @@ class CDT(Algorithm[CDTConfig, CDTState]):
 
     # -- the data -----------------------------------------------------------------------------------------
 
-    def settled(self, dataset: Dataset | StoredDataset) -> CDTConfig:
+    def config_for(self, dataset: Dataset | StoredDataset) -> CDTConfig:
         """A short run has a shorter warm-up."""
         del dataset
         return replace(self.config, warmup=fit_preparation(self.config.warmup, self.config.steps))
@@ -193,12 +219,26 @@ class CDT(Algorithm[CDTConfig, CDTState]):
         if self.config.targets == "released":
             released_targets(dataset)
 
-    def data(self, dataset: Dataset, task: Task, data: Data) -> Sequences:
-        """Judged episodes with what is to go at each step, relabelled ones, and the weights to draw by.
+    def informed(self, dataset: Dataset, task: Task) -> CDT:
+        """With the targets of the data's episodes."""
+        config, views = self.config, self._views(dataset, task)
+        return CDT(
+            config,
+            Targets(
+                episodes=np.concatenate([views.returns[:, None], views.costs], axis=1).astype(np.float32),
+                quantile=config.target_quantile,
+                table=released_targets(dataset) if config.targets == "released" else None,
+                centre=views.centre.astype(np.float32), spread=views.spread.astype(np.float32),
+                least=views.least.astype(np.float32) if config.clip_targets else None,
+                most=views.most.astype(np.float32) if config.clip_targets else None,
+            ),
+        )  # fmt: skip
+
+    def _views(self, dataset: Dataset, task: Task) -> Views:
+        """Judged episodes with what is to go at each step, and relabelled ones.
 
         What is to go after an episode was cut off is taken at its own rate, up to the horizon.
         """
-        del data
         config, table = self.config, dataset.episodes
         kept, cut_off = np.flatnonzero(table.judged), table.cut_off
         utilities = np.concatenate([dataset.rewards[:, None], dataset.costs], axis=1).astype(np.float64)
@@ -217,7 +257,6 @@ class CDT(Algorithm[CDTConfig, CDTState]):
         )  # fmt: skip
         views = np.concatenate([np.arange(len(kept)), extra.episode])
         shift = np.concatenate([np.zeros((len(kept), 1 + task.costs)), extra.shift])
-        weights = sampling_weights(costs[views] + shift[:, 1:], config.cost_sampling, config.cost_cap)
         centre, spread = togo[inside].mean(axis=0), togo[inside].std(axis=0)
         spread = np.where(spread > 1e-6, spread, 1.0)
         if config.inputs == "released":
@@ -225,22 +264,25 @@ class CDT(Algorithm[CDTConfig, CDTState]):
             spread[0], spread[1:] = 10.0, -1.0
         starts = togo[table.starts[kept]]  # what is to go is largest at a start, relabelled ones included
         largest = np.maximum(togo[inside].max(axis=0), (starts[views] + shift).max(axis=0))
-        self.targets = Targets(
-            episodes=np.concatenate([returns[:, None], costs], axis=1).astype(np.float32),
-            quantile=config.target_quantile,
-            table=released_targets(dataset) if config.targets == "released" else None,
-            centre=centre.astype(np.float32), spread=spread.astype(np.float32),
-            least=togo[inside].min(axis=0).astype(np.float32) if config.clip_targets else None,
-            most=largest.astype(np.float32) if config.clip_targets else None,
+        return Views(
+            togo=togo, episode=kept[views], shift=shift, returns=returns, costs=costs,
+            label_costs=costs[views] + shift[:, 1:], centre=centre, spread=spread,
+            least=togo[inside].min(axis=0), most=largest,
         )  # fmt: skip
+
+    def data(self, dataset: Dataset, task: Task, data: Data) -> Sequences:
+        """Judged episodes with what is to go at each step, relabelled ones, and the weights to draw by."""
+        del data
+        config, table, views = self.config, dataset.episodes, self._views(dataset, task)
+        weights = sampling_weights(views.label_costs, config.cost_sampling, config.cost_cap)
         f32 = jnp.float32
         return Sequences(
             obs=jnp.asarray((dataset.observations - task.obs_mean) / task.obs_std),
             actions=jnp.asarray(scaled_actions(dataset.actions, task)),
-            togo=jnp.asarray(togo, f32), costs=jnp.asarray(dataset.costs * task.scale[1:], f32),
-            start=jnp.asarray(table.starts[kept][views]), length=jnp.asarray(table.lengths[kept][views]),
-            shift=jnp.asarray(shift, f32), cumulative=jnp.asarray(np.cumsum(weights), f32),
-            centre=jnp.asarray(centre, f32), spread=jnp.asarray(spread, f32),
+            togo=jnp.asarray(views.togo, f32), costs=jnp.asarray(dataset.costs * task.scale[1:], f32),
+            start=jnp.asarray(table.starts[views.episode]), length=jnp.asarray(table.lengths[views.episode]),
+            shift=jnp.asarray(views.shift, f32), cumulative=jnp.asarray(np.cumsum(weights), f32),
+            centre=jnp.asarray(views.centre, f32), spread=jnp.asarray(views.spread, f32),
         )  # fmt: skip
 
     def draw(self, task: Task, data: Sequences, key: Array) -> Contexts:

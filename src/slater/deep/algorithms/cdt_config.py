@@ -101,5 +101,5 @@ def released_targets(dataset: Dataset | StoredDataset) -> tuple[tuple[float, flo
             return targets
     raise InputError(
         f"the released targets of cdt are for {', '.join(RELEASED_TARGETS)}; "
-        f"this data is of {env or 'no task'}: add --set targets=data."
+        f"this data is of {env or 'no task'}: set targets to data."
     )

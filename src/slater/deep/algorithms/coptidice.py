@@ -120,6 +120,9 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
     """COptiDICE; see the module's text."""
 
     name: ClassVar[str] = "coptidice"
+    label: ClassVar[str] = "COptiDICE"
+    published_as: ClassVar[str | None] = "COptiDICE"
+    search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {"alpha": ("0.001", "0.01", "0.1", "1")}
     Config: ClassVar[type[Config]] = COptiDICEConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {

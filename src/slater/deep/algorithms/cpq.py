@@ -115,6 +115,9 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
     """Constraints-penalised Q-learning; see the module's text."""
 
     name: ClassVar[str] = "cpq"
+    label: ClassVar[str] = "CPQ"
+    published_as: ClassVar[str | None] = "CPQ"
+    search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {"ood_margin": ("1", "1.5", "3")}
     Config: ClassVar[type[Config]] = CPQConfig
     actions: ClassVar[tuple[Literal["continuous", "discrete"], ...]] = ("continuous",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -129,7 +132,7 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
         super().__init__(config)
         self.adam, self.adam_pi = optax.adam(config.eta), optax.adam(config.eta_pi)
 
-    def settled(self, dataset: Dataset | StoredDataset) -> CPQConfig:
+    def config_for(self, dataset: Dataset | StoredDataset) -> CPQConfig:
         """A short run leaves the policy a third of its iterations at least."""
         del dataset
         config = self.config

@@ -108,6 +108,8 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
     """Fitted Q iteration and evaluation against exponentiated gradient; see the module's text."""
 
     name: ClassVar[str] = "mbcl"
+    label: ClassVar[str] = "MBCL"
+    search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {"multiplier_bound": ("2", "5", "10")}
     Config: ClassVar[type[Config]] = MBCLConfig
     actions: ClassVar[tuple[Literal["continuous", "discrete"], ...]] = ("discrete",)
 
@@ -118,7 +120,7 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
 
     # -- the schedule -------------------------------------------------------------------------------------
 
-    def settled(self, dataset: Dataset | StoredDataset) -> MBCLConfig:
+    def config_for(self, dataset: Dataset | StoredDataset) -> MBCLConfig:
         """Phases short enough for four rounds within `steps`."""
         del dataset
         config = self.config

@@ -7,6 +7,7 @@ import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from slater.deep.algorithms.base import Algorithm, Config
@@ -14,19 +15,6 @@ from slater.errors import InputError
 from slater.vocabulary import refuse_old_name, refuse_old_value
 
 __all__ = ["algorithms", "find", "make_algorithm", "make_config", "preset_names", "register"]
-
-
-#: where our own algorithms are; each registers itself when it is imported
-MODULES = (
-    "pdca",
-    "bc",
-    "coptidice",
-    "cpq",
-    "mbcl",
-    "cdt",
-    "bcq_lag",
-    "bear_lag",
-)
 
 
 _REGISTRY: dict[str, type[Algorithm[Any, Any]]] = {}
@@ -42,11 +30,16 @@ def register(algorithm: AlgorithmT) -> AlgorithmT:
 
 
 def algorithms() -> tuple[str, ...]:
-    """Names of all algorithms: ours, then those of installed packages."""
-    for module in MODULES:
-        import_module(f"slater.deep.algorithms.{module}")
+    """Names of all algorithms: PDCA, the others of ours, then those of installed packages.
+
+    A module of this folder registers its own when it is imported: a new file is found without a list.
+    """
+    package = import_module(__name__.rpartition(".")[0])
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    ours = sorted(_REGISTRY, key=lambda name: (name != "pdca", name))
     others = (point.name for point in entry_points(group="slater.algorithms"))
-    return (*_REGISTRY, *(name for name in others if name not in _REGISTRY))
+    return (*ours, *(name for name in others if name not in _REGISTRY))
 
 
 def find(name: str, preset: str | None = None) -> type[Algorithm[Any, Any]]:

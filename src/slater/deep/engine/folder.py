@@ -17,31 +17,41 @@ import jax
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Member
 from slater.deep.algorithms.registry import find, make_algorithm, make_config
-from slater.deep.batches import prepare
 from slater.deep.engine import checkpoint
 from slater.deep.nets.policy import Exportable, Gaussian
 from slater.deep.task import Task
 from slater.disk import write_atomic
 from slater.errors import InputError
-from slater.limits import resolve_limits
 from slater.policy import Policy
 from slater.runs import Record, Run, is_run, read_run
 from slater.runs.record import write_record
 from slater.runs.result import from_log
 
-__all__ = ["RunFolder", "algorithm_as_begun", "algorithm_of", "member_networks", "member_policies"]
+__all__ = [
+    "RunFolder", "algorithm_as_begun", "algorithm_of", "member_networks", "member_policies", "run_on",
+]  # fmt: skip
 
 
 def algorithm_of(run: Run, dataset: Dataset | StoredDataset | None = None) -> Algorithm[Any, Any]:
     """The algorithm of a run with its settings; with the data, those decided that are left to them."""
     algorithm = make_algorithm(run.algorithm, run.settings, run.preset)
-    return algorithm if dataset is None else type(algorithm)(algorithm.settled(dataset))
+    return algorithm if dataset is None else type(algorithm)(algorithm.config_for(dataset))
 
 
 def algorithm_as_begun(record: Record) -> Algorithm[Any, Any]:
     """The algorithm with the settings that were decided when the run began, whatever defaults are now."""
     kind = find(record.run.algorithm, record.run.preset)
     return kind(make_config(kind, record.config))
+
+
+def run_on(folder: str | Path, dataset: Dataset | StoredDataset) -> Run:
+    """The run in `folder`; refused if it was started with other data than `dataset`."""
+    run = read_run(folder)
+    if run.fingerprint != dataset.fingerprint:
+        raise InputError(
+            f"the data is not what {folder} was started with ({run.data}): its fingerprint differs."
+        )
+    return run
 
 
 def member_policies(folder: str | Path, dataset: Dataset) -> list[Policy]:
@@ -58,18 +68,10 @@ def member_networks(folder: str | Path, dataset: Dataset) -> list[Exportable]:
 
 def _opened(folder: str | Path, dataset: Dataset) -> tuple[Task, list[Exportable], list[Member]]:
     """The task of a finished run, its kept networks, and what is known about them."""
-    run = read_run(folder)
-    if run.fingerprint != dataset.fingerprint:
-        raise InputError(
-            f"the data is not what {folder} was started with ({run.data}): its fingerprint differs."
-        )
+    run = run_on(folder, dataset)
     algorithm = algorithm_of(run, dataset)
-    config = algorithm.config
-    task, transitions = prepare(
-        dataset, resolve_limits(run.limits, dataset.cost_names), config.gamma,
-        normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
-    )  # fmt: skip
-    algorithm.data(dataset, task, transitions)
+    task = algorithm.task(dataset, run.limits)
+    algorithm = algorithm.informed(dataset, task)
     place = RunFolder(Path(folder))
     state, _ = place.load(algorithm.init(task, jax.random.key(0)))
     return task, place.policies(algorithm.policy(state)), place.members

@@ -27,21 +27,20 @@ from jax import Array
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm
-from slater.deep.engine.folder import algorithm_of
+from slater.deep.engine.folder import algorithm_of, run_on
 from slater.deep.engine.sources import fits
 from slater.deep.engine.training import (
     DivergedError,
     Interrupted,
     Training,
     Watcher,
-    begun,
     held,
     iteration,
     on_interrupt,
     open_data,
     run_iterations,
 )
-from slater.deep.task import Task, state_task
+from slater.deep.task import Task
 from slater.errors import InputError
 from slater.limits import resolve_limits
 from slater.runs import Run, is_run, read_result
@@ -74,7 +73,7 @@ def train_together(plans: Sequence[Planned], dataset: Dataset | StoredDataset) -
     waiting = [plan for plan in plans if read_result(plan.folder) is None]
     groups: dict[str, list[Planned]] = {}
     for plan in waiting:
-        run = begun(plan.folder, dataset) if is_run(plan.folder) else plan.run
+        run = run_on(plan.folder, dataset) if is_run(plan.folder) else plan.run
         groups.setdefault(_alike(run, dataset), []).append(replace(plan, run=run))
     with ExitStack() as stack:
         for plan in waiting:
@@ -99,16 +98,10 @@ class _Group:
 
     def __init__(self, plans: Sequence[Planned], dataset: Dataset) -> None:
         first = plans[0].run
-        self.algorithm = algorithm_of(first, dataset)
-        self.task, self.source = open_data(first, self.algorithm, dataset)
-        config = self.algorithm.config
+        self.algorithm, self.task, self.source = open_data(first, algorithm_of(first, dataset), dataset)
         self.runs = []
         for plan in plans:
-            task = state_task(
-                dataset, resolve_limits(plan.run.limits, dataset.cost_names), config.gamma,
-                normalise_observations=config.normalise_observations, reward_scale=config.reward_scale,
-            )  # fmt: skip
-            opened = (self.algorithm, task, self.source)
+            opened = (self.algorithm, self.algorithm.task(dataset, plan.run.limits), self.source)
             self.runs.append(Training(plan.run, dataset, plan.folder, plan.watcher, opened))
 
     def go(self) -> dict[Path, str]:

@@ -23,16 +23,16 @@ from jax import Array
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm
-from slater.deep.batches import prepare
+from slater.deep.batches import on_device
 from slater.deep.engine import checkpoint
 from slater.deep.engine.finish import finish
-from slater.deep.engine.folder import RunFolder, algorithm_as_begun, algorithm_of
+from slater.deep.engine.folder import RunFolder, algorithm_as_begun, algorithm_of, run_on
 from slater.deep.engine.sources import Shards, Source, Whole, fits
-from slater.deep.task import Task, state_task
+from slater.deep.task import Task
 from slater.disk import locked
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
-from slater.runs import MetricsFile, Result, Run, is_run, read_run
+from slater.runs import MetricsFile, Result, Run, is_run
 from slater.runs.record import extend, read_record
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
     "Interrupted",
     "Training",
     "Watcher",
-    "begun",
     "compile_chunk",
     "held",
     "initial_state",
@@ -150,39 +149,27 @@ def resume(
     were shortened to fit into 10,000.
     """
     watcher, folder = watcher or Watcher(), Path(folder)
-    begun(folder, dataset)  # a folder that holds no run is refused before a lock is left in it
+    run_on(folder, dataset)  # a folder that holds no run is refused before a lock is left in it
     with held(folder, watcher):
-        run = begun(folder, dataset)
+        run = run_on(folder, dataset)
         if steps is not None:
             extend(folder, steps)
         record = read_record(folder)
         if not record.extended:
             return Training(run, dataset, folder, watcher).go()
         algorithm = algorithm_as_begun(record)
-        opened = (algorithm, *open_data(record.run, algorithm, dataset))
+        opened = open_data(record.run, algorithm, dataset)
         return Training(record.run, dataset, folder, watcher, opened).go()
-
-
-def begun(folder: str | Path, dataset: Dataset | StoredDataset) -> Run:
-    """The run that was begun in `folder`, if it was with this dataset."""
-    run = read_run(folder)
-    if run.fingerprint != dataset.fingerprint:
-        raise InputError(
-            f"the data is not what {folder} was started with ({run.data}): its fingerprint differs."
-        )
-    return run
 
 
 def open_data(
     run: Run, algorithm: Algorithm[Any, Any], dataset: Dataset | StoredDataset
-) -> tuple[Task, Source]:
-    """The problem, and where its minibatches come from: all data at once if it fits, else shards."""
-    config = algorithm.config
+) -> tuple[Algorithm[Any, Any], Task, Source]:
+    """The algorithm, informed by the data; the problem; and where its minibatches come from.
+
+    All data at once if it fits, else shards.
+    """
     algorithm.check(dataset)
-    limits = resolve_limits(run.limits, dataset.cost_names)
-    scales = {
-        "normalise_observations": config.normalise_observations, "reward_scale": config.reward_scale
-    }  # fmt: skip
     if isinstance(dataset, StoredDataset):
         if not fits(dataset, run.memory):
             if not algorithm.streams:
@@ -190,14 +177,12 @@ def open_data(
                     f"{algorithm.name} needs the whole dataset in memory, and {dataset.path} does not fit in "
                     f"{run.memory:g} GB; allow more memory or choose another algorithm."
                 )
-            task = state_task(dataset, limits, config.gamma, **scales)
-            shards = Shards(
-                dataset, task, seed=run.seed, memory=run.memory, batch_size=config.batch_size
-            )  # fmt: skip
-            return task, shards
+            task, size = algorithm.task(dataset, run.limits), algorithm.config.batch_size
+            return algorithm, task, Shards(dataset, task, seed=run.seed, memory=run.memory, batch_size=size)
         dataset = dataset.load()
-    task, transitions = prepare(dataset, limits, config.gamma, **scales)
-    return task, Whole(algorithm.data(dataset, task, transitions))
+    task = algorithm.task(dataset, run.limits)
+    algorithm = algorithm.informed(dataset, task)
+    return algorithm, task, Whole(algorithm.data(dataset, task, on_device(dataset, task)))
 
 
 class Training:
@@ -211,8 +196,7 @@ class Training:
         self.run, self.folder, self.watcher = run, RunFolder(folder), watcher
         self.dataset = dataset
         if opened is None:
-            algorithm = algorithm_of(run, dataset)
-            opened = (algorithm, *open_data(run, algorithm, dataset))
+            opened = open_data(run, algorithm_of(run, dataset), dataset)
         self.algorithm, self.task, self.source = opened
         self.key = jax.random.key(run.seed)
 

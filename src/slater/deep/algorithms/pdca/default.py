@@ -75,6 +75,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     """The default; see the module's text."""
 
     name: ClassVar[str] = "pdca"
+    label: ClassVar[str] = "PDCA"
+    search_space: ClassVar[Mapping[str, tuple[str, ...]]] = PaperPDCA.search_space
     limits_are_tau: ClassVar[bool] = True
     Config: ClassVar[type[Config]] = PDCAConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -84,7 +86,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     variants: ClassVar[Mapping[str, type[Algorithm[Any, Any]]]] = dict.fromkeys(PaperPDCA.presets, PaperPDCA)
 
     def __init__(self, config: PDCAConfig) -> None:
-        """Put the parts together; what is `auto` is what suits continuous data until `settled`."""
+        """Put the parts together; what is `auto` is what suits continuous data until `config_for`."""
         super().__init__(config)
         estimator, primal = (
             {"auto": "model"}.get(config.estimator, config.estimator),
@@ -100,7 +102,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             self.estimator.policy_steps,
         )  # fmt: skip
 
-    def settled(self, dataset: Dataset | StoredDataset) -> PDCAConfig:
+    def config_for(self, dataset: Dataset | StoredDataset) -> PDCAConfig:
         """The estimator auto becomes fqe where observations are one-hot, else model; the primal player auto
         natural for discrete actions (with a temperature), else gradient; phases fit into steps.
         """

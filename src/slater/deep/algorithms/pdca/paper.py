@@ -10,8 +10,7 @@ minibatches D and limits tau on discounted costs, with E_D and A_D of `slater.de
     lambda     B where h^i(s0, pi) > tau_i, else 0
     output     the uniform mixture of pi_1, ..., pi_K (of every `keep_every`-th of them)
 
-(The listing writes g^i_theta^i in the loss of OPE, where its text and its update mean h^i.) What we
-recommend instead, and why, is in `default.py`.
+(In the loss of OPE the listing writes g^i where its text means h^i.) What we recommend is in `default.py`.
 """
 
 from __future__ import annotations
@@ -87,6 +86,11 @@ class PaperPDCA(Algorithm[PaperConfig, PaperState]):
     """Algorithm 2, line by line."""
 
     name: ClassVar[str] = "pdca"
+    label: ClassVar[str] = "PDCA"
+    published_as: ClassVar[str | None] = "PDCA"
+    search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "multiplier_bound": ("2", "5", "10"), "C": ("5", "10")
+    }  # fmt: skip
     limits_are_tau: ClassVar[bool] = True
     Config: ClassVar[type[Config]] = PaperConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
