@@ -134,7 +134,7 @@ def test_the_numpy_policy_of_bcq_is_the_trained_one(costs, tmp_path):
     run = deep.read_run(tmp_path / "run")
     algorithm = algorithm_of(run)
     task, _ = prepare(dataset, resolve_limits([5.0] * costs, dataset.cost_names), 0.9)
-    from slater.deep.engine import checkpoint
+    from slater.deep import checkpoint
 
     like = algorithm.init(task, jax.random.key(0))
     state, _ = checkpoint.restore(tmp_path / "run" / "checkpoint.safetensors", like)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from slater.collect import sac
 from slater.collect.rows import Rows
 from slater.collect.sac import Batch, SACConfig, State, Task
-from slater.deep.engine import checkpoint
+from slater.deep import checkpoint
 from slater.disk import write_atomic
 from slater.envs import RandomPolicy, make
 from slater.envs.constrained import ConstrainedEnv

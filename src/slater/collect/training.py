@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from slater.collect import penalised_sac as sac
 from slater.collect.behaviour import Behaviour, behaviour_of_training
 from slater.collect.penalised_sac import LearnerConfig
-from slater.deep.engine import checkpoint
+from slater.deep import checkpoint
 from slater.disk import write_atomic
 from slater.envs import make
 from slater.envs.constrained import ConstrainedEnv

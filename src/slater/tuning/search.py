@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data import Dataset
+from slater.deep import checkpoint
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.algorithms.registry import find, make_algorithm
 from slater.deep.batches import on_device
-from slater.deep.engine import checkpoint
 from slater.deep.engine.folder import algorithm_of
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.fitted_q import FQE

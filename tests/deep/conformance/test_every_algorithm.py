@@ -20,7 +20,7 @@ import pytest
 
 import slater.deep as deep
 from slater import policy as policies
-from slater.deep.engine import checkpoint
+from slater.deep import checkpoint
 from slater.deep.engine.folder import algorithm_of
 from slater.deep.engine.training import initial_state
 from slater.errors import InputError

@@ -15,9 +15,9 @@ from typing import Any
 import jax
 
 from slater.data import Dataset, StoredDataset
+from slater.deep import checkpoint
 from slater.deep.algorithms.base import Algorithm, Member
 from slater.deep.algorithms.registry import find, make_algorithm, make_config
-from slater.deep.engine import checkpoint
 from slater.deep.nets.policy import Exportable, Gaussian
 from slater.deep.task import Task
 from slater.disk import write_atomic

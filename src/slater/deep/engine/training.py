@@ -22,9 +22,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from slater.data import Dataset, StoredDataset
+from slater.deep import checkpoint
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import on_device
-from slater.deep.engine import checkpoint
 from slater.deep.engine.finish import finish
 from slater.deep.engine.folder import RunFolder, algorithm_as_begun, algorithm_of, run_on
 from slater.deep.engine.sources import Shards, Source, Whole, fits

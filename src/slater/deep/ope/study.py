@@ -28,8 +28,8 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.data import Dataset
+from slater.deep import checkpoint
 from slater.deep.batches import transitions
-from slater.deep.engine import checkpoint
 from slater.deep.nets.policy import PolicyNetwork, make_policy
 from slater.deep.ope.cloning import CLONE_LOG_STD, HELD_ROWS, CloneSettings, clone_many, drawn_rows, one_of
 from slater.deep.ope.closed_loop import WINDOW, Judged
