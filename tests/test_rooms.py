@@ -103,6 +103,16 @@ def test_every_room_has_a_line_in_the_plan():
     assert all(lines.values())
 
 
+def test_algorithm_2_can_be_read_in_one_sitting():
+    """As printed with its config in 200 lines; one iteration of the default on one screen."""
+    folder = SOURCE / "deep" / "algorithms" / "pdca"
+    assert len((folder / "paper.py").read_text().splitlines()) <= 200
+    tree = ast.parse((folder / "default.py").read_text())
+    (update,) = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "update")
+    assert update.end_lineno is not None
+    assert update.end_lineno - update.lineno < 50
+
+
 def test_rooms_without_jax_import_without_it():
     """Their modules load where JAX cannot be imported: one process for all of them."""
     code = "import sys\nfor name in ('jax', 'equinox', 'optax'):\n    sys.modules[name] = None\n"

@@ -114,6 +114,8 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     variants: ClassVar[Mapping[str, type[Algorithm[Any, Any]]]] = {}
     #: kinds of actions it can choose
     actions: ClassVar[tuple[Literal["continuous", "discrete"], ...]] = ("continuous", "discrete")
+    #: what may help where its losses diverge, a sentence that names settings
+    remedy: ClassVar[str] = "Lower its learning rates."
     #: whether one trained model takes any limits (`slater.policy.with_limits`)
     serves_all_limits: ClassVar[bool] = False
     #: the largest number of costs it can limit; None: any

@@ -95,7 +95,7 @@ class COptiDICEConfig(Config):
 Copies = tuple[MLP, ...]
 
 
-class Dual(eqx.Module):
+class DualNetworks(eqx.Module):
     """What one optimiser moves: nu, chi_i (empty without the upper bound), and m (one, or none)."""
 
     nu: Copies
@@ -106,7 +106,7 @@ class Dual(eqx.Module):
 class COptiDICEState(eqx.Module):
     """scalars: (2, I), lambda and t before the softplus; moments: (2+I,) running E[w], E[w^2], E[w C_i]."""
 
-    dual: Dual
+    dual: DualNetworks
     scalars: Array
     pi: PolicyNetwork
     opt_dual: Any
@@ -156,7 +156,7 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
             sizes = [task.obs_dim, *config.hidden, 1]
             return tuple(MLP(sizes, k) for k in jax.random.split(key, config.copies))
 
-        dual = Dual(
+        dual = DualNetworks(
             nu=copies(key_nu),
             chi=tuple(map(copies, jax.random.split(key_chi, task.costs))) if config.epsilon else (),
             m=(make_critic(task, config.hidden, key_m),) if config.expectation == "network" else (),
@@ -174,7 +174,7 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
         chat, costs = self.limits(task), batch.u[:, 1:]
         lam, t = jax.nn.softplus(state.scalars)
 
-        def loss_dual(dual: Dual) -> tuple[Array, tuple[Array, Array, Array, dict[str, Array]]]:
+        def loss_dual(dual: DualNetworks) -> tuple[Array, tuple[Array, Array, Array, dict[str, Array]]]:
             reward = batch.u[:, 0] - costs @ lam
             nu_s, nu_next, nu_0 = (
                 _least(dual.nu, batch.s),
@@ -234,7 +234,7 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
         return COptiDICEState(dual, scalars, pi, opt_dual, opt_scalars, opt_pi, moments), metrics
 
     def _upper_bound(
-        self, task: Task, dual: Dual, w: Array, t: Array, batch: Batch
+        self, task: Task, dual: DualNetworks, w: Array, t: Array, batch: Batch
     ) -> tuple[Array, Array, Array]:
         """The loss of chi, the cost of each kind (I,), and the KL of the worst model from the data (I,)."""
         losses, bounds, divergences = jnp.zeros(()), [], []

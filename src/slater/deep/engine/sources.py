@@ -23,7 +23,7 @@ from slater.deep.batches import Data, transitions
 from slater.deep.task import Task, normalised
 from slater.errors import InputError
 
-__all__ = ["COPIES", "Shards", "Source", "Whole", "fits", "open_for_training", "row_bytes"]
+__all__ = ["COPIES", "BatchSource", "Shards", "Whole", "fits", "open_for_training", "row_bytes"]
 
 #: rows are in memory about three times: on the device, and while the next ones are read and put there
 COPIES = 3
@@ -65,7 +65,7 @@ def open_for_training(
     return data
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """What the loop asks for the data of an iteration."""
 
     def at(self, step: int) -> Any:

@@ -27,7 +27,7 @@ from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import on_device
 from slater.deep.engine.finish import finish
 from slater.deep.engine.folder import RunFolder, algorithm_as_begun, algorithm_of, run_on
-from slater.deep.engine.sources import Shards, Source, Whole, fits
+from slater.deep.engine.sources import BatchSource, Shards, Whole, fits
 from slater.deep.task import Task
 from slater.disk import locked
 from slater.errors import InputError
@@ -164,7 +164,7 @@ def resume(
 
 def open_data(
     run: Run, algorithm: Algorithm[Any, Any], dataset: Dataset | StoredDataset
-) -> tuple[Algorithm[Any, Any], Task, Source]:
+) -> tuple[Algorithm[Any, Any], Task, BatchSource]:
     """The algorithm, informed by the data; the problem; and where its minibatches come from.
 
     All data at once if it fits, else shards.
@@ -190,7 +190,7 @@ class Training:
 
     def __init__(
         self, run: Run, dataset: Dataset | StoredDataset, folder: Path, watcher: Watcher,
-        opened: tuple[Algorithm[Any, Any], Task, Source] | None = None,
+        opened: tuple[Algorithm[Any, Any], Task, BatchSource] | None = None,
     ) -> None:  # fmt: skip
         """Prepare the data, or share what another run has `opened`: its algorithm, problem and source."""
         self.run, self.folder, self.watcher = run, RunFolder(folder), watcher
@@ -300,7 +300,7 @@ class Training:
         )
         raise DivergedError(
             f"{wrong} became NaN or larger than {EXPLOSION:g} at step {bad}; {last} in {self.folder.path}. "
-            "Lower eta_fast or eta_slow, or raise C."
+            f"{self.algorithm.remedy}"
         )
 
     def _evaluate(self, state: Any, step: int) -> dict[str, float]:

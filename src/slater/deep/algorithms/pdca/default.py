@@ -78,6 +78,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     label: ClassVar[str] = "PDCA"
     search_space: ClassVar[Mapping[str, tuple[str, ...]]] = PaperPDCA.search_space
     limits_are_tau: ClassVar[bool] = True
+    remedy: ClassVar[str] = PaperPDCA.remedy
     Config: ClassVar[type[Config]] = PDCAConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fqe": {"estimator": "fqe", "joint_steps": 1_000, "steps": 37_000},

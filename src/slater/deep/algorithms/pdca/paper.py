@@ -92,6 +92,7 @@ class PaperPDCA(Algorithm[PaperConfig, PaperState]):
         "multiplier_bound": ("2", "5", "10"), "C": ("5", "10")
     }  # fmt: skip
     limits_are_tau: ClassVar[bool] = True
+    remedy: ClassVar[str] = "Lower eta_fast or eta_slow, or raise C."
     Config: ClassVar[type[Config]] = PaperConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {},
@@ -121,7 +122,6 @@ class PaperPDCA(Algorithm[PaperConfig, PaperState]):
         """One pass of the loop; its minibatch D_mini has been drawn."""
         del phase
         C, tau, names = self.config.C, jnp.asarray(task.tau), task.cost_names
-        metrics: dict[str, Array] = {}
         key_s, key_next, key_first = jax.random.split(key, 3)
         pi_s, pi_next = state.pi.choice(batch.s, key_s), state.pi.choice(batch.s_next, key_next)
 
@@ -147,10 +147,9 @@ class PaperPDCA(Algorithm[PaperConfig, PaperState]):
             parts = {f"loss/h_{name}": E_and_A(h[i], 1 + i)[0] for i, name in enumerate(names)}
             return sum(parts.values(), jnp.zeros(())), parts  # l_ope(vartheta^i) = E_D(h^i, pi_psi)
 
-        grads, parts = jax.grad(critics_loss, has_aux=True)((state.f, state.g))
+        grads, metrics = jax.grad(critics_loss, has_aux=True)((state.f, state.g))
         updates, opt_critics = self.fast.update(grads, state.opt_critics)
         f, g = optax.apply_updates((state.f, state.g), updates)  # theta, theta^i <- Adam(..., eta_fast)
-        metrics |= parts
         grads_h, parts = jax.grad(ope_loss, has_aux=True)(state.h)
         updates_h, opt_ope = self.fast.update(grads_h, state.opt_ope)
         h = optax.apply_updates(state.h, updates_h)  # vartheta^i <- Adam(grad l_ope, eta_fast)
