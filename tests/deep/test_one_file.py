@@ -72,6 +72,7 @@ def plain(tmp_path, monkeypatch):
     folder = tmp_path / "more"
     folder.mkdir()
     (folder / "plain_clone.py").write_text(FILE)
+    registry.algorithms()  # ours register themselves when they are imported, once
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
     package = sys.modules["slater.deep.algorithms"]  # the name in `slater.deep` is a function
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
