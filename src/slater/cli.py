@@ -6,6 +6,7 @@ that `slater tabular` never waits for a deep-learning framework and `slater --he
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "policy": ("policy", "what a policy file says about itself"),
 }
 
+#: of the disk, not of the program: full, over quota, read-only, broken
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 BAD_INPUT = 2
 INTERRUPTED = 130
 
@@ -77,6 +80,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         # the reader (head, less) went away: not an error of ours
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.errno not in DISK_FAULTS:
+            raise
+        where = f"{error.filename} cannot be written" if error.filename else "a file cannot be written"
+        print(
+            f"slater: error: {where} ({error.strerror}); make room, and give the same command again: "
+            "what was whole is kept.",
+            file=sys.stderr,
+        )
+        return BAD_INPUT
 
 
 if __name__ == "__main__":

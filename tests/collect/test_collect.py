@@ -179,3 +179,11 @@ def test_the_command(tmp_path, capsys):
 def test_arguments_that_cannot_be_used(tmp_path, capsys, arguments, message):
     assert cli.main(["collect", "collect_toys:Pay", "--out", str(tmp_path / "a.hdf5"), *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_second_process_that_collects_into_the_same_file_is_refused(tmp_path):
+    from slater.disk import locked
+
+    plan = Plan("collect_toys:Pay", ((0.0,),), steps=20, episodes=1)
+    with locked(tmp_path / "out.npz", beside=True), pytest.raises(InputError, match="is in use by process"):
+        collect(plan, tmp_path / "out.npz")

@@ -147,6 +147,11 @@ def test_tune_searches_resumes_and_gives_a_command_that_runs(
     assert len(answer["candidates"]) == 2
     assert [line["chosen"] for line in answer["candidates"]].count("*") == 1
     assert answer["estimate"]["members"] == 2
+    # 6 per episode of 25 steps, and what is estimated as a discounted sum at gamma = .9 in that unit
+    (line,) = [line for line in answer["candidates"] if line["chosen"]]
+    assert line["limit of c0"] == 6.0
+    assert line["c0 per episode"] == pytest.approx(answer["estimate"]["costs"]["c0"] * (1 - 0.9) * 25)
+    assert "reward per episode" in line
     before = Path("tuned/cells.jsonl").read_bytes()
     assert cli.main(words) == 0
     shown = capsys.readouterr().out

@@ -34,7 +34,7 @@ from slater.collect.sac import SACConfig
 from slater.collect.sources import ClippedSource, Source, UniformSource
 from slater.collect.thinning import thin
 from slater.data import Dataset, Metadata, save
-from slater.disk import write_atomic
+from slater.disk import locked, write_atomic
 from slater.envs import make, record
 from slater.envs.episode import Episode
 from slater.errors import InputError
@@ -139,9 +139,16 @@ def collect(
     """Collect the plan's dataset into the file `out`, or go on where an earlier call was stopped.
 
     workers: penalties trained side by side, each in a process of one thread. watch(penalty number, steps,
-    return, cost) hears of every training episode, finished(stage) of every finished penalty.
+    return, cost) hears of every training episode, finished(stage) of every finished penalty. A second process
+    that collects into the same file is refused.
     """
-    out = Path(out)
+    with locked(out, beside=True):
+        return _collect(plan, Path(out), workers, watch, finished)
+
+
+def _collect(
+    plan: Plan, out: Path, workers: int, watch: Watch | None, finished: Callable[[Stage], None] | None
+) -> Dataset:
     if out.exists():
         raise InputError(f"{out} is already there; remove it or choose another name.")
     env = make(plan.env_id)

@@ -124,7 +124,7 @@ def run(args: list[str]) -> int:
     if not judged:
         raise InputError(f"every candidate failed; the first one: {rows[0]['failed']}")
     chosen = judged[best([row["estimate"] for row in judged])]
-    _report(options, out, judged, chosen, limits)
+    _report(options, out, judged, chosen, limits, dataset.horizon)
     return 0
 
 
@@ -140,21 +140,26 @@ def _point(row: dict[str, Any]) -> str:
 
 
 def _report(
-    options: Options, out: Path, rows: list[dict[str, Any]], chosen: dict[str, Any], limits: list[str]
-) -> None:
+    options: Options, out: Path, rows: list[dict[str, Any]], chosen: dict[str, Any], limits: list[str],
+    horizon: int | None,
+) -> None:  # fmt: skip
     """The table on the terminal and on disk, and the command to use."""
+    from slater.deep import make_algorithm
     from slater.experiments.tables import markdown_table
+    from slater.limits import Limit, Units
     from slater.report.curves import write_csv
+    from slater.tuning.search import in_units_of_limits
 
-    lines = []
+    parsed = [Limit.parse(text) for text in limits]
+    lines: list[dict[str, Any]] = []
     for row in rows:
         estimate = row["estimate"]
+        gamma = make_algorithm(row["algorithm"], row["settings"], row["preset"]).config.gamma
+        units = Units(gamma=gamma, horizon=horizon, bootstrap_timeouts=True)
         lines.append(
             {
                 **{name: row["settings"][name] for name in row["searched"]},
-                "reward": estimate["reward"],
-                **{f"cost {name}": value for name, value in estimate["costs"].items()},
-                **{f"limit {name}": value for name, value in estimate["tau"].items()},
+                **in_units_of_limits(estimate, parsed, units),
                 "within": "yes" if estimate["excess"] <= 0 else f"{estimate['excess']:+.0%}",
                 "chosen": "*" if row is chosen else "",
             }
@@ -182,7 +187,7 @@ def _report(
         print(json.dumps({**record, "candidates": lines}))
         return
     print(run_table(lines))
-    print("(discounted sums, estimated on held-out episodes; limits in the same unit)")
+    print("(estimated on held-out episodes; each cost in the unit of its limit)")
     if not safe:
         print("no candidate is estimated to keep every limit; the one with the least excess is chosen.")
     print(f"\nuse: {command}\ntable and settings are in {out}")

@@ -32,6 +32,7 @@ from slater.deep.ope.fitted_q import FQE
 from slater.deep.ope.model import ModelOPE, suits_a_model
 from slater.deep.task import Task
 from slater.errors import InputError
+from slater.limits import Limit, Units
 from slater.pairs import parse_values
 from slater.runs import open_run, read_run
 
@@ -39,6 +40,7 @@ __all__ = [
     "Judge",
     "best",
     "candidates",
+    "in_units_of_limits",
     "judged_policy",
     "parse_search",
     "refuse_unjudged",
@@ -140,6 +142,27 @@ class Judge:
             "excess": float(np.max((J[1:] - tau) / np.maximum(tau, 1e-9))),
             "members": len(weighted),
         }
+
+
+#: how the unit of a limit is said
+UNIT_WORDS = {"episode": "per episode", "discounted": "discounted", "step": "per step"}
+
+
+def in_units_of_limits(
+    estimate: Mapping[str, Any], limits: Sequence[Limit], units: Units
+) -> dict[str, float]:
+    """A judge's estimates as people asked for them: each cost in the unit of its limit, beside the limit.
+
+    The reward is per episode where the steps of an episode are known, else a discounted sum. Keys say what
+    and in which unit.
+    """
+    of_reward: Literal["episode", "discounted"] = "discounted" if units.horizon is None else "episode"
+    line = {f"reward {UNIT_WORDS[of_reward]}": units.rescale(estimate["reward"], "discounted", of_reward)}
+    for limit in limits:
+        cost = estimate["costs"][limit.cost]
+        line[f"{limit.cost} {UNIT_WORDS[limit.unit]}"] = units.rescale(cost, "discounted", limit.unit)
+        line[f"limit of {limit.cost}"] = limit.value
+    return line
 
 
 def judged_policy(algorithm: Algorithm[Any, Any], task: Task) -> PolicyNetwork:
