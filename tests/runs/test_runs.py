@@ -4,11 +4,13 @@ import copy
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import slater
 from slater import InputError
 from slater.runs import find_runs, open_run, read_result
 from slater.runs.metrics import last_step
@@ -108,3 +110,22 @@ def test_estimates_that_failed_their_check_do_not_say_that_limits_are_kept(tmp_p
     assert "failed their check" in str(result)
     above = {**doubted, "mixture_per_episode": {"reward": 5.0, "cost": 21.0}}
     assert open_run(write_run(tmp_path / "c", result=above)).result.keeps_limits is False
+
+
+def test_the_environment_is_the_runs_own_else_the_one_that_its_data_name(tmp_path):
+    write_run(tmp_path)
+    assert open_run(tmp_path).env is None
+    (tmp_path / "run.json").write_text(json.dumps({**RECORD, "env_id": "bullet/BallCircle"}))
+    assert open_run(tmp_path).env == "bullet/BallCircle"
+    own = {**RECORD, "env_id": "bullet/BallCircle", "run": {**RECORD["run"], "env": "bullet/BallRun"}}
+    (tmp_path / "run.json").write_text(json.dumps(own))
+    assert open_run(tmp_path).env == "bullet/BallRun"
+
+
+def test_nobody_else_reads_the_files_of_a_run():
+    names = ("run.json", "result.json", "metrics.jsonl", "evaluations.jsonl")
+    root = Path(slater.__file__).parent
+    for path in root.rglob("*.py"):
+        if path.parent.name != "runs":
+            for name in names:
+                assert f'/ "{name}"' not in path.read_text(), f"{path} reads {name} by hand"

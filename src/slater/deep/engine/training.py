@@ -33,6 +33,7 @@ from slater.disk import locked
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
 from slater.runs import MetricsFile, Result, Run, is_run
+from slater.runs.metrics import METRICS
 from slater.runs.record import extend, read_record
 
 __all__ = [
@@ -239,7 +240,7 @@ class Training:
         # of a run that was extended: what was kept only because it was the end is no longer a member
         self.folder.members = [m for m in self.folder.members if self.algorithm.keeps(m.step)]
         self.watcher.started(self.run, self.task, step)
-        self._metrics = MetricsFile(self.folder.path / "metrics.jsonl", step)
+        self._metrics = MetricsFile(self.folder.path / METRICS, step)
         self._clock = time.perf_counter()
         return state, step
 
