@@ -104,6 +104,10 @@ def best_of_runs(
     from slater.data import load as load_data
     from slater.deep.engine.folder import member_policies
 
+    places = [saved.folder.resolve() for saved in runs]
+    for saved, place in zip(runs, places, strict=True):
+        if places.count(place) > 1:
+            raise InputError(f"the run {saved.folder} is given twice; give each run once.")
     labels = [f"{saved.folder}: " if len(runs) > 1 else "" for saved in runs]
     pools = [pool_of_run(saved, label) for saved, label in zip(runs, labels, strict=True)]
     point = mix(Pool.union(pools), episode_limits(runs[0], limits), margin=margin)

@@ -1,0 +1,77 @@
+"""Mixing real runs: the policies that they kept are read back and act, within other limits than they had."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slater import InputError
+from slater.certify.pools import best_of_runs, mix_runs, pool_of_run
+from slater.cli import main
+from slater.data import Dataset, save
+from slater.policy import Mixture, load
+from slater.runs import open_run
+
+T = 10
+SETTINGS = {
+    "steps": 80, "hidden": "8", "batch_size": 16, "warm_steps": 10, "model_steps": 20, "joint_steps": 10,
+    "keep_every": 10,
+}  # fmt: skip
+
+
+def _log(episodes: int = 40) -> Dataset:
+    rng = np.random.default_rng(0)
+    size = episodes * T
+    state = rng.standard_normal((size, 2))
+    action = rng.uniform(-1, 1, (size, 1))
+    ends = np.arange(size) % T == T - 1
+    return Dataset.from_arrays(
+        observations=state, actions=action, rewards=action[:, 0], costs=(action > 0).astype(float),
+        terminals=np.zeros(size, bool), timeouts=ends, next_observations=np.roll(state, -1, axis=0),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that held episodes out."""
+    place = tmp_path_factory.mktemp("mix")
+    save(_log(), place / "log.npz")
+    settings = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
+    args = ["train", "pdca", str(place / "log.npz"), "--limit", "5", "--hold-out", "0.25", *settings]
+    assert main([*args, "--out", str(place / "run")]) == 0
+    return place / "run"
+
+
+def test_a_run_that_holds_out_says_a_verdict_and_remembers(run: Path) -> None:
+    kept = json.loads((run / "held_out.json").read_text())
+    assert len(kept["episodes"]) == 10
+    assert open_run(run).run.fingerprint == kept["training"]
+
+
+def test_a_mixture_for_another_limit_is_written_and_acts(run: Path, tmp_path: Path) -> None:
+    columns = pool_of_run(open_run(run)).columns
+    assert len(columns) == len(open_run(run).result.members)
+    limit = float(np.median([column.costs[0] for column in columns])) + 0.5
+    point = mix_runs([run], [limit], tmp_path / "mixed")
+    mixture = load(tmp_path / "mixed" / "mixture.safetensors")
+    assert isinstance(mixture, Mixture)
+    assert len(mixture.members) == len(point.weights)
+    action = mixture.act(np.zeros((5, 2)), rng=np.random.default_rng(0))
+    assert action.shape == (5, 1)
+    record = json.loads((tmp_path / "mixed" / "mix.json").read_text())
+    assert record["limits"] == [limit]
+    assert sum(record["weights"].values()) == pytest.approx(1.0)
+
+
+def test_the_run_mixed_anew_is_what_its_members_are(run: Path) -> None:
+    mixture, point = best_of_runs([open_run(run)], [100.0], margin=0.0)
+    richest = max(pool_of_run(open_run(run)).columns, key=lambda column: column.reward)
+    assert point.weights == {richest.name: pytest.approx(1.0)}
+    assert len(mixture.members) == 1
+    with pytest.raises(InputError, match="given twice"):
+        best_of_runs([open_run(run), open_run(run)], [100.0])
+    with pytest.raises(InputError, match="are not there"):
+        best_of_runs([open_run(run)], [100.0], data="nowhere.npz")
