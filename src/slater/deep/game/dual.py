@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jax import Array
 
 __all__ = [
@@ -110,12 +111,8 @@ def relative_excess(h: Array, tau: Array, floor: float) -> Array:
 def project_simplex(x: Array, B: float) -> Array:
     """The nearest point of {lambda >= 0, sum lambda <= B}, shape (I,)."""
     clipped = jnp.maximum(x, 0.0)
-    descending = jnp.sort(clipped)[::-1]
-    ranks = jnp.arange(1, x.shape[0] + 1)
-    thresholds = (jnp.cumsum(descending) - B) / ranks
-    support = jnp.sum(descending > thresholds)
-    shifted = jnp.maximum(clipped - thresholds[support - 1], 0.0)
-    return jnp.where(jnp.sum(clipped) <= B, clipped, shifted)
+    face: Array = optax.projections.projection_simplex(clipped, B)
+    return jnp.where(jnp.sum(clipped) <= B, clipped, face)
 
 
 @dataclass(frozen=True)
