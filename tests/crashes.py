@@ -139,8 +139,8 @@ COMMANDS: dict[str, Command] = {
 
 def run(
     words: Sequence[str], said: Path, *, after: float | None = None, number: int = 0, fails_at: int = 0
-) -> tuple[int, float, int]:
-    """Run a command in a fork; exit code (negative: killed by it), CPU seconds, renames.
+) -> tuple[int, float, int, bool]:
+    """Run a command in a fork; exit code (negative: killed), CPU seconds, renames, whether the fault came.
 
     after, number: send the signal `number` after so many CPU seconds; fails_at: this os.replace fails.
     """
@@ -150,10 +150,11 @@ def run(
         os.close(counts)
         _child(words, said, fails_at, send)
     os.close(send)
-    used, done = 0.0, (0, 0)
+    used, done, sent = 0.0, (0, 0), False
     while not (done := os.waitpid(pid, os.WNOHANG))[0]:
         used = max(used, cpu_of(pid))
         if after is not None and used >= after:
+            sent = True
             if number == signal.SIGKILL:
                 os.kill(pid, number)
             else:
@@ -162,7 +163,7 @@ def run(
         time.sleep(0.01)
     with os.fdopen(counts) as file:
         renames = int(file.read() or 0)
-    return os.waitstatus_to_exitcode(done[1]), used, renames
+    return os.waitstatus_to_exitcode(done[1]), used, renames, sent or 0 < fails_at <= renames
 
 
 def _child(words: Sequence[str], said: Path, fails_at: int, send: int) -> None:
@@ -208,7 +209,10 @@ def cpu_of(session: int) -> float:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a chain of faults led to: same, said (a sentence on what is lost), or wrong, with the words."""
+    """What the faults that came led to; a command may end before one comes.
+
+    verdict: same, said (a sentence on what is lost), or wrong, with the words.
+    """
 
     command: str
     faults: tuple[str, ...]
@@ -238,7 +242,7 @@ class Harness:
                 out = self.folder / f"clean-{name.replace(' ', '-')}-{turn.replace(' ', '-')}"
                 out.mkdir()
                 said = self.folder / f"{out.name}.txt"
-                code, used, renames = run(command.words(self.data, out), said)
+                code, used, renames, _ = run(command.words(self.data, out), said)
                 if code != 0:
                     raise SystemExit(f"{name} fails undisturbed:\n{said.read_text()}")
                 size = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
@@ -260,7 +264,7 @@ class Harness:
         words = ""
         try:
             going_on = command.again or command.words
-            verdict = "same"
+            verdict, delivered = "same", list[str]()
             for fault in faults:
                 said.write_bytes(b"")
                 options: dict[str, Any] = {}
@@ -271,7 +275,9 @@ class Harness:
                     options["fails_at"] = self.rng.randint(1, max(renames, 1))
                 if on_small_disk and fault != "disk":
                     mount(out, 1 << 28, again=True)
-                code, _, _ = run(going_on(self.data, out), said, **options)
+                code, _, _, came = run(going_on(self.data, out), said, **options)
+                if came or (fault == "disk" and code != 0):
+                    delivered.append(fault)
                 words = said.read_text(errors="replace")
                 if fault == "disk":
                     mount(out, 1 << 28, again=True)
@@ -284,15 +290,15 @@ class Harness:
             if not finished(command, out, expected):
                 wait_for_session_end()
                 said.write_bytes(b"")
-                code, _, _ = run(going_on(self.data, out), said)
+                code, _, _, _ = run(going_on(self.data, out), said)
                 words = said.read_text(errors="replace")
                 if code == 2 and "Traceback" not in words:
                     verdict = "said"
                 elif code != 0:
-                    return Outcome(name, tuple(faults), "wrong", f"exit code {code}: {words[-1500:]}")
+                    return Outcome(name, tuple(delivered), "wrong", f"exit code {code}: {words[-1500:]}")
                 elif not finished(command, out, expected):
-                    return Outcome(name, tuple(faults), "wrong", f"other bits; {words[-500:]}")
-            return Outcome(name, tuple(faults), verdict, words[-300:] if verdict == "said" else "")
+                    return Outcome(name, tuple(delivered), "wrong", f"other bits; {words[-500:]}")
+            return Outcome(name, tuple(delivered), verdict, words[-300:] if verdict == "said" else "")
         finally:
             if on_small_disk:
                 subprocess.run(["umount", "-l", str(out)], check=False)
