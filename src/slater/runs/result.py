@@ -276,7 +276,7 @@ def read_result(folder: str | Path) -> Result | None:
     try:
         # before members had a kind, the fallback was known by its step
         clone = (record.get("fallback") or {}).get("step")
-        return Result(
+        result = Result(
             algorithm=str(record["algorithm"]),
             seed=int(record["seed"]),
             steps=int(record["steps"]),
@@ -288,6 +288,11 @@ def read_result(folder: str | Path) -> Result | None:
             details={name: value for name, value in record.items() if name not in _FIELDS},
             folder=Path(folder),
         )
+        for sums in (result.estimates, result.per_episode, *(member.estimates for member in result.members)):
+            unknown = [limit.cost for limit in result.limits if sums is not None and limit.cost not in sums]
+            if unknown:
+                raise ValueError(f"it limits {unknown[0]!r} and estimates {', '.join(sums or ())}")
+        return result
     except KeyError as error:
         raise InputError(f"{path} is not readable as a result (it has no {error}).") from error
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
