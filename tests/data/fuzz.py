@@ -3,7 +3,7 @@
     python -m tests.data.fuzz KIND MUTATIONS        one line of JSON with what was found
 
 The child reads file after file and writes a line for each; the parent ends it when a file takes more than
-`SECONDS` of processor time (or ten times that of the clock, on a busy machine) and starts another behind it.
+`SECONDS` of processor time (or ten minutes of the clock, on a busy machine) and starts another behind it.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def _watch(kind, first, last, folder, counts):
         if process.poll() is not None and not piece:
             break
         waited, used = time.monotonic() - began[0], _processor(process.pid) - began[1]
-        if current is not None and (used > SECONDS or waited > 10 * SECONDS):
+        if current is not None and (used > SECONDS or waited > 60 * SECONDS):
             process.kill()
             faults.append(f"mutation {current}: hang of {used:.0f} s")
             first = current + 1
