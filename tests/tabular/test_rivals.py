@@ -91,7 +91,7 @@ def test_every_algorithm_gives_a_policy_for_any_number_of_costs(name: str, costs
     cmdp = random_cmdp(6, states=S, actions=A, costs=costs)
     cmdp = cmdp.with_limits(cmdp.limits + 0.3)
     data = without_pair(sampled(cmdp, 600, 2), 1, 1)
-    settings = {"pdca": {"iterations": 10}, "acrab": {"iterations": 10}, "mbcl": {"rounds": 10}}.get(name, {})
+    settings = {"pdca": {"rounds": 10}, "acrab": {"rounds": 10}, "mbcl": {"rounds": 10}}.get(name, {})
     result = tab.ALGORITHMS[name](**settings).run(data)
     assert result.algorithm == name
     assert result.policy.members.shape[1:] == (S, A)
@@ -188,7 +188,7 @@ def test_the_released_mbcl_is_stricter_by_its_mistake_in_units() -> None:
         cmdp = tab.sparse_cmdp(rng)
         data = tab.Counts.sample(cmdp, tab.half_optimal_behaviour(cmdp), 5000, rng)
         released = tab.MBCL(released=True, rounds=100).run(data)
-        assert released.bound == 1.0
+        assert released.multiplier_bound == 1.0
         assert released.notes == ("released settings",)
         shares.append([r.policy.returns(cmdp)[1][0] / 0.5 for r in (released, tab.MBCL().run(data))])
     released, ours = np.mean(shares, axis=0)
