@@ -28,6 +28,8 @@ def test_the_demo_ends_with_a_table_and_a_figure_and_says_where(tmp_path, capsys
     for words in ("per episode", "discounted", "mixture", "best safe episode in data", str(out / "demo.png")):
         assert words in shown
     assert (out / "demo.png").stat().st_size > 10_000
+    assert "Verdict by the 2 episodes above" in shown
+    assert "<svg" in (out / "certificate.html").read_text()
     # a second call finds the finished run: nothing is trained again
     checkpoint = (out / "checkpoint.safetensors").stat().st_mtime_ns
     (out / "demo.png").unlink()
