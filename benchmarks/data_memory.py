@@ -24,8 +24,8 @@ from typing import Any
 
 import h5py
 import numpy as np
-import tyro
 
+from slater.commands.parse import parse
 from slater.data import StoredDataset, convert, inspect, load
 from slater.errors import InputError
 
@@ -212,4 +212,4 @@ if __name__ == "__main__":
         step, folder, batches, batch, memory = sys.argv[2:]
         print(json.dumps(run_step(step, Path(folder), int(batches), int(batch), float(memory))))
     else:
-        main(tyro.cli(Options, description=__doc__))
+        main(parse(Options, sys.argv[1:], "benchmark"))

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import cyclopts
 import numpy as np
-import tyro
 from numpy.typing import NDArray
 
 from slater.envs import Rollout, Workers, make, rollout
@@ -120,9 +120,9 @@ def measure(policy: Network, env_id: str, episodes: int, workers: Workers) -> Ru
 
 
 def main(
-    rounds: Annotated[int, tyro.conf.arg(help="runs of each kind")] = 3,
-    seconds: Annotated[float, tyro.conf.arg(help="length of a run with one worker, in seconds")] = 4.0,
-    only: Annotated[tuple[str, ...], tyro.conf.arg(help="environments to measure (default: all)")] = (),
+    rounds: Annotated[int, cyclopts.Parameter(help="runs of each kind")] = 3,
+    seconds: Annotated[float, cyclopts.Parameter(help="length of a run with one worker, in seconds")] = 4.0,
+    only: Annotated[tuple[str, ...], cyclopts.Parameter(help="environments to measure (default: all)")] = (),
 ) -> None:
     """Measure steps per second with one and two workers; `expected` is what two free cores would give."""
     rows = []
@@ -166,4 +166,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    cyclopts.run(main)
