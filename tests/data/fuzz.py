@@ -207,7 +207,9 @@ def run(kind: str, mutations: int) -> dict[str, object]:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         while first < mutations:
-            done, fault, top = _watch(kind, first, mutations, folder, counts)
+            own = Path(folder) / str(first)  # a child that is started again finds nothing of the one before
+            own.mkdir()
+            done, fault, top = _watch(kind, first, mutations, str(own), counts)
             faults += fault
             peak = max(peak, top)
             first = done

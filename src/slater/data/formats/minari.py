@@ -223,6 +223,9 @@ class MinariSource(Source):
         held: list[dict[str, NDArray[Any]]] = []
         count = 0
         for block in self._read():
+            if set(block) != set(self.columns):
+                odd = ", ".join(sorted(set(block) ^ set(self.columns)))
+                raise InputError(f"{self.name}: some episodes have {odd} and others have not.")
             if any(a.shape[1:] != self.columns[role].tail for role, a in block.items()):
                 raise InputError(f"{self.name}: episodes differ in the shape of their columns.")
             held.append(block)
