@@ -162,7 +162,7 @@ def test_figure2_draws_curves_with_its_limits(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["table3"], "there is no experiment 'table3'"),
+        (["table3"], "there is no slater reproduce 'table3'"),
         (["table2", "--tasks", "cartpole"], "belongs to slater reproduce figure2"),
         (["table2", "--tasks", "Cycling"], "there is no task 'Cycling'"),
         (
