@@ -84,7 +84,7 @@ def test_both_estimators_see_the_cost_and_nothing_passes_without_a_calibration(t
         assert {g.name for g in limit.gates} >= {"closed-loop check", "distance from the data", "calibration"}
         assert len(certificate.details["coverage"]["visited"]) > 100
         assert answers[mean]["model ensemble"] == pytest.approx(_truth(mean), abs=2.5)
-    assert answers[0.3]["fitted Q"] > answers[-0.3]["fitted Q"] + 3
+    assert answers[0.3]["fitted Q"] > answers[-0.3]["fitted Q"] + 1
     assert "estimate" in certificate.assumptions[0]
 
 

@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+from safetensors.numpy import load_file
+
 import slater.deep as deep
 
 
@@ -19,5 +21,9 @@ class StopAt(deep.Watcher):
 
 
 def weights(folder: Path) -> dict[str, bytes]:
-    """Every file of arrays below `folder`, by its path."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.safetensors"))}
+    """Every array below `folder`, by its file and name; what the files say besides is left out."""
+    return {
+        f"{path.relative_to(folder)}:{name}": array.tobytes()
+        for path in sorted(folder.rglob("*.safetensors"))
+        for name, array in sorted(load_file(path).items())
+    }

@@ -212,7 +212,7 @@ def test_a_run_that_is_extended_equals_one_that_was_longer_from_the_start(tmp_pa
         deep.resume(short, data, steps=90)
         assert weights(short).keys() >= weights(long).keys()
         for name in ("mixture.safetensors", "policy.safetensors", "checkpoint.safetensors"):
-            assert weights(short)[name] == weights(long)[name]
+            assert (short / name).read_bytes() == (long / name).read_bytes()
         with pytest.raises(InputError, match="has 90 steps; it can be extended to more, not cut to 70"):
             deep.resume(short, data, steps=70)
         deep.resume(short, data)  # knows that it was extended

@@ -133,7 +133,7 @@ def test_a_limit_that_cannot_be_met_is_said_with_cost_and_figures(run_with, tmp_
     result = deep.train("pdca", always, [5], tmp_path, **SETTINGS)
     assert result.per_episode["c0"] > 20
     assert f"c0: {result.per_episode['c0']:.3g} per episode, limit 5." in result.warnings[-1]
-    assert not any("its own estimate" in text for text in run_with[1].get("warnings", ()))
+    assert not any("its own estimate" in text for text in run_with[1].warnings)
 
 
 def test_a_model_that_cannot_be_trusted_leaves_the_choice_to_it(tmp_path):

@@ -190,15 +190,16 @@ def test_too_little_memory_is_said(store, tmp_path):
 
 def test_the_command_streams_a_store_and_names_the_line_for_other_files(store, tmp_path, capsys):
     save(store.load(), tmp_path / "data.hdf5")
-    quick = ["--limit", "5", "--memory", str(memory(store)), "--steps", "30", "--set", "hidden=16"]
+    quick = ["--limit", "5", "--steps", "30", "--set", "hidden=16"]
     quick += ["--set", "batch_size=32", "--set", "warm_steps=10", "--set", "gamma=0.9"]
     quick += ["--set", "joint_steps=2", "--set", "model_steps=5"]
     out = str(tmp_path / "run")
-    assert cli.main(["train", "pdca", str(tmp_path / "data.hdf5"), "--out", out, *quick]) == 2
+    little = ["--memory", str(memory(store))]
+    assert cli.main(["train", "pdca", str(tmp_path / "data.hdf5"), "--out", out, *quick, *little]) == 2
     said = capsys.readouterr().err
     assert "slater data convert" in said
     assert "allow more memory" in said
-    assert cli.main(["train", "pdca", str(store.path), "--out", out, *quick]) == 0
+    assert cli.main(["train", "pdca", str(store.path), "--out", out, *quick, *little]) == 0
     record = json.loads((tmp_path / "run" / "run.json").read_text())["run"]
     assert record["memory"] == memory(store)
     assert cli.main(["train", "--resume", out]) == 0

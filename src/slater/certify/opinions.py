@@ -315,6 +315,6 @@ def certify_estimates(
     ]  # fmt: skip
     return Certificate(
         name, confidence, verdicts, candidates, f"{complete} logged episodes, by estimators fitted to them.",
-        ("this is an estimate with a measured rate of error, not a guarantee.",),
+        ("this is an estimate, not a guarantee; its rate of error is that of its calibration.",),
         {"coverage": plane, "cohorts": rows},
     )  # fmt: skip

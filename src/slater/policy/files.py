@@ -52,7 +52,9 @@ def save(
     if contract is not None:
         about["contract"] = contract.to_json()
     text = json.dumps(about)
-    write_atomic(path, to_bytes(tensors, metadata={"slater": text, "sha256": _checksum(text, tensors)}))
+    # one entry: with several, safetensors writes them in any order, and equal policies would be unequal files
+    signed = json.dumps({**about, "sha256": _checksum(text, tensors)})
+    write_atomic(path, to_bytes(tensors, metadata={"slater": signed}))
 
 
 def _checksum(about: str, tensors: Mapping[str, NDArray[Any]]) -> str:
@@ -73,12 +75,11 @@ def load(path: str | os.PathLike[str]) -> SavedPolicy | Mixture:
         raise InputError(f"there is no policy file {path}; give a .safetensors file that a run wrote.")
     try:
         with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            text = metadata["slater"]
+            about = json.loads((file.metadata() or {})["slater"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        about = json.loads(text)
         # files of before there were checksums have none
-        if metadata.get("sha256", "") != _checksum(text, tensors) and set(metadata) != {"slater"}:
+        signature = about.pop("sha256", None)
+        if signature is not None and signature != _checksum(json.dumps(about), tensors):
             raise InputError(f"{path} is damaged: it is not what was written (its checksum differs).")
         if about["format"] != FORMAT:
             raise InputError(f"{path} has format {about['format']!r}; this version reads {FORMAT!r}.")
