@@ -216,4 +216,4 @@ def test_a_run_that_is_extended_equals_one_that_was_longer_from_the_start(tmp_pa
         with pytest.raises(InputError, match="has 90 steps; it can be extended to more, not cut to 70"):
             deep.resume(short, data, steps=70)
         deep.resume(short, data)  # knows that it was extended
-        assert weights(short)["mixture.safetensors"] == weights(long)["mixture.safetensors"]
+        assert (short / "mixture.safetensors").read_bytes() == (long / "mixture.safetensors").read_bytes()
