@@ -1,4 +1,4 @@
-"""Pages that are made from the code when the site is built: every command's help, every algorithm's settings."""
+"""Pages made from the code when the site is built: every command's help, every algorithm's settings."""
 
 from __future__ import annotations
 

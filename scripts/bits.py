@@ -4,8 +4,8 @@
     python scripts/bits.py > after.txt       # in the other
     diff before.txt after.txt
 
-One line per algorithm, preset and kind of data: the hash of all arrays of its policy files, and of the weights
-and estimates in its result. Bits depend on the processor, so the lines mean nothing on another machine.
+One line per algorithm, preset and kind of data: the hash of all arrays of its policy files, and of the
+weights and estimates in its result. Bits depend on the processor: the lines mean nothing on another machine.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from safetensors.numpy import load_file
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import slater.deep as deep  # noqa: E402
 from tests.deep.conformance.test_every_algorithm import QUICK_OF, kinds  # noqa: E402
 from tests.deep.problems import QUICK, pointmass  # noqa: E402
+
+import slater.deep as deep  # noqa: E402
 
 
 def arrays_hash(folder: Path) -> str:

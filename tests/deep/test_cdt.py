@@ -250,7 +250,7 @@ def test_data_that_cdt_cannot_use_is_refused_in_one_sentence(tmp_path):
         deep.train("cdt", data, [1.0], tmp_path / "b", preset="released", **SMALL)
     with pytest.raises(InputError, match="heads divide"):
         deep.train("cdt", data, [1.0], tmp_path / "c", **{**SMALL, "hidden": (15, 15)})
-    assert not (tmp_path / "a" / "run.json").exists()
+    assert not (tmp_path / "a").exists()
 
 
 def test_an_episode_without_an_end_is_left_out():

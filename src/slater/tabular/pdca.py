@@ -44,7 +44,7 @@ from slater.vocabulary import refuse_old_value, refuses_old_names
 
 __all__ = ["PDCA"]
 
-#: the policy player's step and the pessimism on large problems, chosen on seeds 0 to 4 of ICU-Sepsis
+#: the policy player's step (chosen on seed 0 of ICU-Sepsis) and the pessimism on large ones (seeds 0 to 2)
 LARGE_STEP = 2000.0
 LARGE_PESSIMISM = 0.2
 

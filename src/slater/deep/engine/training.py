@@ -110,10 +110,20 @@ def train(
     """
     run = make_run(algorithm, dataset, limits, seed=seed, preset=preset, options=options, settings=settings)
     folder, watcher = Path(out), watcher or Watcher()
-    with held(folder, watcher):
-        if is_run(folder):
-            raise InputError(f"{folder} holds a run already; resume it or choose another folder.")
-        return Training(run, dataset, folder, watcher).go()
+    _refuse_taken(folder)
+    # what refuses the data or the settings comes before the folder is made
+    training = Training(run, dataset, folder, watcher)
+    try:
+        with held(folder, watcher):
+            _refuse_taken(folder)
+            return training.go()
+    finally:
+        training.source.close()
+
+
+def _refuse_taken(folder: Path) -> None:
+    if is_run(folder):
+        raise InputError(f"{folder} holds a run already; resume it or choose another folder.")
 
 
 @contextmanager
