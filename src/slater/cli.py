@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from slater import __version__
 from slater.errors import InputError
+from slater.interrupts import none_swallowed
 
 __all__ = ["COMMANDS", "main"]
 
@@ -68,8 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"slater: error: there is no command {name!r}; choose one of {known}.", file=sys.stderr)
         return BAD_INPUT
     try:
-        command = importlib.import_module(f"slater.commands.{COMMANDS[name][0]}")
-        return int(command.run(rest))
+        with none_swallowed():
+            command = importlib.import_module(f"slater.commands.{COMMANDS[name][0]}")
+            return int(command.run(rest))
     except InputError as error:
         print(f"slater: error: {error}", file=sys.stderr)
         return BAD_INPUT

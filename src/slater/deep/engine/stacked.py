@@ -36,12 +36,12 @@ from slater.deep.engine.training import (
     Watcher,
     held,
     iteration,
-    on_interrupt,
     open_data,
     run_iterations,
 )
 from slater.deep.task import Task
 from slater.errors import InputError
+from slater.interrupts import on_interrupt
 from slater.limits import resolve_limits
 from slater.runs import Run, is_run, read_result
 

@@ -8,8 +8,6 @@ evaluation, a checkpoint, a change of phase, the next shard of data larger than 
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +29,7 @@ from slater.deep.engine.sources import BatchSource, Shards, Whole, fits
 from slater.deep.task import Task
 from slater.disk import locked
 from slater.errors import InputError
+from slater.interrupts import on_interrupt
 from slater.limits import Limit, resolve_limits
 from slater.runs import MetricsFile, Result, Run, is_run
 from slater.runs.metrics import METRICS
@@ -47,7 +46,6 @@ __all__ = [
     "initial_state",
     "iteration",
     "make_run",
-    "on_interrupt",
     "open_data",
     "resume",
     "run_iterations",
@@ -396,24 +394,3 @@ def run_iterations(
     zeros = {name: jnp.zeros(leaf.shape) for name, leaf in shapes.items()}
     _, state, sums, bad = jax.lax.while_loop(goes_on, body, (start, state, zeros, jnp.full(runs, -1)))
     return state, sums, bad
-
-
-@contextmanager
-def on_interrupt() -> Iterator[threading.Event]:
-    """Ctrl-C and a polite kill set the event rather than stop in the middle; a second one stops at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def handler(number: int, frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
