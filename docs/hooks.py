@@ -1,4 +1,4 @@
-"""Pages made from the code when the site is built: every command's help, every algorithm's settings."""
+"""What the site takes from the code when it is built: commands, settings, what algorithms can do."""
 
 from __future__ import annotations
 
@@ -38,23 +38,49 @@ def commands_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def settings_page() -> str:
-    """The settings of every algorithm."""
-    from slater.deep import algorithms
+def settings(name: str) -> str:
+    """The settings of an algorithm, as `slater train NAME --settings` prints them."""
+    return (
+        "Change one with `--set NAME=VALUE`, or by name in `slater.train`.\n\n"
+        f"```text\n{said('train', name, '--settings')}\n```"
+    )
 
-    parts = [
-        "# Settings\n\nWhat `slater train ALGORITHM --settings` prints: each setting with its default, and "
-        "what it means. Change one with `--set NAME=VALUE`, or by name in `slater.train`."
-    ]
-    parts += [f"## {name}\n\n```text\n{said('train', name, '--settings')}\n```" for name in algorithms()]
-    return "\n\n".join(parts) + "\n"
+
+def algorithms_table() -> str:
+    """What every algorithm takes and gives, from its class."""
+    from slater.deep import algorithms
+    from slater.deep.algorithms.last_iterate import LastIterate
+    from slater.deep.algorithms.registry import find
+
+    rows = []
+    for name in algorithms():
+        kind = find(name)
+        rows.append(
+            f"| [`{name}`](../algorithms/{name}.md) | {' and '.join(kind.actions)} "
+            f"| {'any number' if kind.most_costs is None else kind.most_costs} "
+            f"| {'one policy' if issubclass(kind, LastIterate) or kind.serves_all_limits else 'a mixture'} "
+            f"| {'any limit, chosen when it acts' if kind.serves_all_limits else 'the limit of its run'} "
+            f"| {'yes' if kind.streams else 'no'} |"
+        )
+    return "\n".join(rows)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages."""
-    for path, content in (
-        ("reference/commands.md", commands_page()),
-        ("reference/settings.md", settings_page()),
-    ):
-        files.append(File.generated(config, path, content=content))
+    """Add the pages that are made from the code alone."""
+    files.append(File.generated(config, "reference/commands.md", content=commands_page()))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Fill in what a page takes from the code: `{{settings NAME}}`, `{{algorithms table}}`."""
+    del page, config, files
+
+    def filled(found: re.Match[str]) -> str:
+        what, which = found.group(1), found.group(2)
+        if what == "settings":
+            return settings(which)
+        if (what, which) == ("algorithms", "table"):
+            return algorithms_table()
+        raise RuntimeError(f"nothing fills in {found.group(0)}")
+
+    return re.sub(r"^\{\{(\w+) ([\w-]+)\}\}$", filled, markdown, flags=re.M)

@@ -1,6 +1,6 @@
 """The neural world: offline constrained learning with JAX. `train` is the verb; algorithms are parts.
 
-All that an algorithm of another package needs is here; the modules behind it may move. `docs/extending.md`
+All that an algorithm of another package needs is here; the modules behind it may move. `docs/howto/extend.md`
 says how an extension is made.
 """
 

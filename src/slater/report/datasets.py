@@ -110,7 +110,7 @@ def datasets_page(sections: Sequence[str]) -> str:
     head = """# The project's datasets
 
 Written by `slater behaviours table --out docs/datasets.md --figures docs/figures/datasets`, from the datasets
-that `make data` records ([collecting](collecting.md)). Returns and costs are sums over an episode,
+that `make data` records ([collecting](howto/make-data.md)). Returns and costs are sums over an episode,
 undiscounted; `std` is over episodes. A source is a policy of the task's behaviour file; its name says why
 it was kept. "best episode" and "best source" are those of most return within the limit. The best mixture
 draws one source per episode, so that the mean cost keeps the limit: what can be reached without improving
