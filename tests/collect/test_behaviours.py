@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from slater.collect.behaviour import Behaviour, Trained, chosen_policies
 from slater.collect.benchmark import BENCHMARKS, Benchmark, behaviour_path
 from slater.collect.penalised_sac import LearnerConfig
 from slater.collect.recording import recorded_source
-from slater.collect.training import Recipe, finished_behaviour, train
+from slater.collect.training import Recipe, Segment, finished_behaviour, train
+from slater.deep import checkpoint
+from slater.deep.engine.training import Interrupted
 from slater.errors import InputError
 from slater.policy import GaussianPolicy
 from slater.report.datasets import SourceMeans, best_mixture_of_sources
@@ -49,15 +52,23 @@ def test_the_penalty_makes_the_limit_bind(trained: Path) -> None:
 def test_stopped_and_continued_gives_the_same_policies(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped in the middle of a segment's work, after a save: the rest is done again, to the same bits."""
+    """Asked to stop it saves first; killed after a save, the rest is done again: to the same bits."""
+
+    def asked(segment: Segment) -> None:
+        if segment.steps >= 500:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted, match="stopped after 520 of 1600 steps"):
+        train(TOY, tmp_path, asked)
+    assert checkpoint.read_record(tmp_path / "learner.safetensors")["segments"] * TOY.segment == 520
     monkeypatch.setattr("slater.collect.training.SAVE_SECONDS", 0.0)
 
-    def stop(segment: object) -> None:
-        if segment.steps >= 900:  # type: ignore[attr-defined]
-            raise KeyboardInterrupt
+    def killed(segment: Segment) -> None:
+        if segment.steps >= 900:
+            raise RuntimeError
 
-    with pytest.raises(KeyboardInterrupt):
-        train(TOY, tmp_path, stop)
+    with pytest.raises(RuntimeError):
+        train(TOY, tmp_path, killed)
     train(TOY, tmp_path)
     names = sorted(path.name for path in (trained / "policies").iterdir())
     assert names == sorted(path.name for path in (tmp_path / "policies").iterdir())

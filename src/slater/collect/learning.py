@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from slater.collect import sac
 from slater.collect.rows import Rows
-from slater.collect.sac import Batch, SACConfig, State, Task
+from slater.collect.sac import Batch, SACConfig, Task
 from slater.deep import checkpoint
 from slater.disk import write_atomic
 from slater.envs import RandomPolicy, make
@@ -60,7 +60,7 @@ class _Learner:
     config: SACConfig
     seed: int
     task: Task
-    state: State
+    state: sac.Learner
     rows: Rows
     rounds: int = 0
     figures: NDArray[Any] = field(default_factory=lambda: np.zeros(3))

@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
+from slater.collect.sac import State, state_before
 from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import Gaussian
 from slater.errors import InputError
 
-__all__ = ["Learner", "LearnerConfig", "Rows", "init", "updates"]
+__all__ = ["Batch", "Learner", "LearnerConfig", "init", "updates"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class LearnerConfig:
             raise InputError(f"gamma must be in [0, 1), not {self.gamma}.")
 
 
-class Rows(NamedTuple):
+class Batch(NamedTuple):
     """Transitions: s, a in [-1, 1], summed and discounted reward and cost, gamma^n or 0, s'."""
 
     s: Array
@@ -72,16 +72,8 @@ class Rows(NamedTuple):
     s_next: Array
 
 
-class Learner(NamedTuple):
-    """Everything that learning changes."""
-
-    pi: Gaussian
-    q: tuple[MLP, MLP]
-    q_target: tuple[MLP, MLP]
-    log_alpha: Array
-    opt_pi: Any
-    opt_q: Any
-    opt_alpha: Any
+#: everything that learning changes
+Learner = State[Gaussian, MLP]
 
 
 def _adam(config: LearnerConfig) -> optax.GradientTransformation:
@@ -94,11 +86,7 @@ def init(obs_dim: int, action_dim: int, config: LearnerConfig, key: Array) -> Le
     pi = Gaussian(MLP([obs_dim, *config.hidden, 2 * action_dim], key_pi), (-5.0, 1.0))
     sizes = [obs_dim + action_dim, *config.hidden, 2]
     q1, q2 = (MLP(sizes, k, layer_norm=config.layer_norm) for k in keys)
-    adam, log_alpha = _adam(config), jnp.log(0.2)
-    return Learner(
-        pi, (q1, q2), (q1, q2), log_alpha,
-        adam.init(eqx.filter(pi, eqx.is_array)), adam.init((q1, q2)), adam.init(log_alpha),
-    )  # fmt: skip
+    return state_before(pi, (q1, q2), jnp.log(0.2), _adam(config))
 
 
 def _sampled(pi: Gaussian, obs: Array, key: Array) -> tuple[Array, Array, Array]:
@@ -124,7 +112,7 @@ def _update(
     config: LearnerConfig,
     action_dim: int,
     state: Learner,
-    rows: Rows,
+    rows: Batch,
     penalty: Array,
     key: Array,
     actor: bool,
@@ -167,14 +155,14 @@ def _update(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def updates(
-    config: LearnerConfig, action_dim: int, state: Learner, batches: Rows, penalty: Array, key: Array
+    config: LearnerConfig, action_dim: int, state: Learner, batches: Batch, penalty: Array, key: Array
 ) -> Learner:
     """One update of the critics for each of 2 K batches (leading axis), one of the policy for every
     second.
     """
     pairs = jax.tree.map(lambda x: x.reshape(-1, 2, *x.shape[1:]), batches)
 
-    def two(state: Learner, given: tuple[Rows, Array]) -> tuple[Learner, None]:
+    def two(state: Learner, given: tuple[Batch, Array]) -> tuple[Learner, None]:
         rows, key = given
         keys = jax.random.split(key)
         for turn in range(2):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -27,7 +27,10 @@ from slater.deep.nets.policy import Categorical, Gaussian, PolicyNetwork
 from slater.errors import InputError
 from slater.policy import CategoricalPolicy, GaussianPolicy
 
-__all__ = ["Batch", "SACConfig", "State", "Task", "export", "init", "updates"]
+__all__ = ["Batch", "Learner", "SACConfig", "State", "Task", "export", "init", "state_before", "updates"]
+
+Actor = TypeVar("Actor", bound=PolicyNetwork)
+Judge = TypeVar("Judge", Critic, MLP)
 
 
 @dataclass(frozen=True)
@@ -101,19 +104,38 @@ class Batch(NamedTuple):
     s_next: Array
 
 
-class State(NamedTuple):
-    """Everything that learning changes."""
+class State(NamedTuple, Generic[Actor, Judge]):
+    """Everything that learning changes, here and in `slater.collect.penalised_sac`."""
 
-    pi: PolicyNetwork
-    q: tuple[Critic, Critic]
-    q_target: tuple[Critic, Critic]
+    pi: Actor
+    q: tuple[Judge, Judge]
+    q_target: tuple[Judge, Judge]
     log_alpha: Array
     opt_pi: Any
     opt_q: Any
     opt_alpha: Any
 
 
-def init(task: Task, config: SACConfig, key: Array) -> State:
+#: the state of the learner on this page
+Learner = State[PolicyNetwork, Critic]
+
+
+def state_before(
+    pi: Actor, q: tuple[Judge, Judge], log_alpha: Array, adam: optax.GradientTransformation
+) -> State[Actor, Judge]:
+    """The state before the first update: the targets are the critics, the optimiser has seen nothing."""
+    return State(
+        pi=pi,
+        q=q,
+        q_target=q,
+        log_alpha=log_alpha,
+        opt_pi=adam.init(eqx.filter(pi, eqx.is_array)),
+        opt_q=adam.init(eqx.filter(q, eqx.is_array)),
+        opt_alpha=adam.init(log_alpha),
+    )
+
+
+def init(task: Task, config: SACConfig, key: Array) -> Learner:
     """The state before the first update."""
     key_pi, *keys = jax.random.split(key, 3)
     if task.discrete:
@@ -123,24 +145,14 @@ def init(task: Task, config: SACConfig, key: Array) -> State:
         pi = Gaussian(MLP([task.obs_dim, *config.hidden, 2 * task.action_dim], key_pi), (-5.0, 2.0))
         sizes = [task.obs_dim + task.action_dim, *config.hidden, 1]
     q1, q2 = (Critic(MLP(sizes, k), task.discrete) for k in keys)
-    adam = optax.adam(config.learning_rate)
-    log_alpha = jnp.zeros(())
-    return State(
-        pi=pi,
-        q=(q1, q2),
-        q_target=(q1, q2),
-        log_alpha=log_alpha,
-        opt_pi=adam.init(eqx.filter(pi, eqx.is_array)),
-        opt_q=adam.init(eqx.filter((q1, q2), eqx.is_array)),
-        opt_alpha=adam.init(log_alpha),
-    )
+    return state_before(pi, (q1, q2), jnp.zeros(()), optax.adam(config.learning_rate))
 
 
 def _smaller(critics: tuple[Critic, Critic], obs: Array, choice: Array) -> Array:
     return jnp.minimum(critics[0](obs, choice), critics[1](obs, choice))
 
 
-def _update(task: Task, config: SACConfig, state: State, batch: Batch, key: Array) -> tuple[State, Array]:
+def _update(task: Task, config: SACConfig, state: Learner, batch: Batch, key: Array) -> tuple[Learner, Array]:
     key_next, key_pi = jax.random.split(key)
     adam = optax.adam(config.learning_rate)
     alpha = jnp.exp(state.log_alpha)
@@ -175,10 +187,12 @@ def _update(task: Task, config: SACConfig, state: State, batch: Batch, key: Arra
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def updates(task: Task, config: SACConfig, state: State, batches: Batch, key: Array) -> tuple[State, Array]:
+def updates(
+    task: Task, config: SACConfig, state: Learner, batches: Batch, key: Array
+) -> tuple[Learner, Array]:
     """One update for each of K batches (leading axis K); and the mean critic loss, entropy and alpha."""
 
-    def one(state: State, given: tuple[Batch, Array]) -> tuple[State, Array]:
+    def one(state: Learner, given: tuple[Batch, Array]) -> tuple[Learner, Array]:
         return _update(task, config, state, *given)
 
     state, figures = jax.lax.scan(one, state, (batches, jax.random.split(key, batches.r.shape[0])))

@@ -36,7 +36,9 @@ from numpy.typing import NDArray
 from slater.collect import penalised_sac as sac
 from slater.collect.behaviour import Behaviour, behaviour_of_training
 from slater.collect.penalised_sac import LearnerConfig
+from slater.collect.sac import Task, export
 from slater.deep import checkpoint
+from slater.deep.engine.training import Interrupted, on_interrupt
 from slater.disk import write_atomic
 from slater.envs import make
 from slater.envs.constrained import ConstrainedEnv
@@ -136,10 +138,10 @@ class _Memory:
             self.rows[self.size : self.size + len(rows)] = rows
         self.size += len(rows)
 
-    def draw(self, count: int, batch_size: int, rng: np.random.Generator) -> sac.Rows:
+    def draw(self, count: int, batch_size: int, rng: np.random.Generator) -> sac.Batch:
         picked = self.rows.take(rng.integers(self.size, size=(count, batch_size)), axis=0)
         s, a, r, c, discount, s_next = np.split(picked, self.cuts, axis=-1)
-        return sac.Rows(s, a, r[..., 0], c[..., 0], discount[..., 0], s_next)  # type: ignore[arg-type]
+        return sac.Batch(s, a, r[..., 0], c[..., 0], discount[..., 0], s_next)  # type: ignore[arg-type]
 
 
 class _Stream:
@@ -209,13 +211,10 @@ class _Run:
 
     def policy(self) -> GaussianPolicy:
         """The policy so far in NumPy, for actions in [-1, 1]."""
-        mlp, width = self.learner.pi.mlp, len(self.streams[0].space.low)
-        obs_dim = mlp.weights[0].shape[0]
-        return GaussianPolicy(
-            tuple(np.asarray(w) for w in mlp.weights), tuple(np.asarray(b) for b in mlp.biases),
-            np.zeros(obs_dim, np.float32), np.ones(obs_dim, np.float32),
-            -np.ones(width, np.float32), np.ones(width, np.float32), self.learner.pi.log_std_range,
-        )  # fmt: skip
+        obs_dim, width = self.learner.pi.mlp.weights[0].shape[0], len(self.streams[0].space.low)
+        policy = export(Task(obs_dim, width, (-1.0,) * width, (1.0,) * width), self.learner.pi)
+        assert isinstance(policy, GaussianPolicy)
+        return policy
 
     def segment(self) -> Segment:
         """Act and learn for one segment."""
@@ -299,7 +298,10 @@ class _Run:
 
 
 def train(recipe: Recipe, folder: Path, watch: Callable[[Segment], None] | None = None) -> None:
-    """Train by `recipe` in `folder`, or go on from what is there; `watch` hears of every segment."""
+    """Train by `recipe` in `folder`, or go on from what is there; `watch` hears of every segment.
+
+    Ctrl-C and a polite kill save at the end of the segment that runs, then stop.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "policies").mkdir(exist_ok=True)
     path, content = folder / "recipe.json", json.dumps(recipe.record(), indent=1)
@@ -318,21 +320,27 @@ def train(recipe: Recipe, folder: Path, watch: Callable[[Segment], None] | None 
     run.restore()
     saved = time.monotonic()
     between = recipe.steps / recipe.keep
-    while run.segments * recipe.segment < recipe.steps:
-        before = run.segments * recipe.segment
-        segment = run.segment()
-        # a segment that is run again after a stop is there twice, with the same numbers but its time
-        with (folder / "curve.jsonl").open("a") as curve:
-            curve.write(json.dumps(dataclasses.asdict(segment)) + "\n")
-        if segment.steps // between > before // between:
-            tensors = {f"w{k}": np.asarray(w) for k, w in enumerate(run.learner.pi.mlp.weights)}
-            tensors |= {f"b{k}": np.asarray(b) for k, b in enumerate(run.learner.pi.mlp.biases)}
-            np.savez(folder / "policies" / f"{segment.steps:08d}.npz", **tensors)  # type: ignore[arg-type]
-        if time.monotonic() - saved > SAVE_SECONDS or segment.steps >= recipe.steps:
-            run.save()
-            saved = time.monotonic()
-        if watch is not None:
-            watch(segment)
+    with on_interrupt() as asked:
+        while run.segments * recipe.segment < recipe.steps:
+            before = run.segments * recipe.segment
+            segment = run.segment()
+            # a segment that is run again after a kill is there twice, with the same numbers but its time
+            with (folder / "curve.jsonl").open("a") as curve:
+                curve.write(json.dumps(dataclasses.asdict(segment)) + "\n")
+            if segment.steps // between > before // between:
+                tensors = {f"w{k}": np.asarray(w) for k, w in enumerate(run.learner.pi.mlp.weights)}
+                tensors |= {f"b{k}": np.asarray(b) for k, b in enumerate(run.learner.pi.mlp.biases)}
+                np.savez(folder / "policies" / f"{segment.steps:08d}.npz", **tensors)  # type: ignore[arg-type]
+            if watch is not None:
+                watch(segment)
+            finished = segment.steps >= recipe.steps
+            if time.monotonic() - saved > SAVE_SECONDS or finished or asked.is_set():
+                run.save()
+                saved = time.monotonic()
+            if asked.is_set() and not finished:
+                raise Interrupted(
+                    f"stopped after {segment.steps} of {recipe.steps} steps; the work in {folder} can go on."
+                )
     for stream in streams:
         stream.env.close()
 

@@ -4,19 +4,20 @@ out.
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from slater.commands.parse import Positional, choose, parse
+from slater.disk import read_json_lines
 from slater.errors import InputError
+from slater.jobs.engines import Row, run_jobs
+from slater.progress import PlainProgress
 
 __all__ = ["episode_bar", "run"]
 
@@ -126,53 +127,64 @@ def run(args: list[str]) -> int:
     return _table(parse(Table, rest, "behaviours table"))
 
 
-def _train_one(name: str, work: Path, out: Path, so_far: bool, watch: Callable[[Any], None] | None) -> str:
-    from slater.collect.behaviour import save_behaviour
-    from slater.collect.benchmark import BENCHMARKS
-    from slater.collect.recipes import recipe
-    from slater.collect.training import finished_behaviour, train
+@dataclass(frozen=True)
+class _Training:
+    """The training of one task as a job of a worker process; its answer says what the file has."""
 
-    settings = recipe(name)
-    if not so_far:
-        train(settings, work / name, watch)
-    behaviour = finished_behaviour(settings, work / name, BENCHMARKS[name].limits, so_far=so_far)
-    save_behaviour(behaviour, out / f"{name}.safetensors")
-    lines = [f"{name}: {out / name}.safetensors"]
-    lines += [
-        f"  {source.name:<12} {source.steps:>8,} steps, penalty {source.penalty:6.2f}: return "
-        f"{source.training_return:8.1f}, cost {source.training_cost:6.1f} in training"
-        for source in behaviour.sources
-    ]
-    return "\n".join(lines)
+    work: Path
+    out: Path
+    so_far: bool
+
+    def __call__(self, name: str) -> Row:
+        from slater.collect.behaviour import save_behaviour
+        from slater.collect.benchmark import BENCHMARKS
+        from slater.collect.recipes import recipe
+        from slater.collect.training import finished_behaviour, train
+
+        settings = recipe(name)
+        if not self.so_far:
+            train(settings, self.work / name)
+        behaviour = finished_behaviour(
+            settings, self.work / name, BENCHMARKS[name].limits, so_far=self.so_far
+        )
+        save_behaviour(behaviour, self.out / f"{name}.safetensors")
+        lines = [f"{name}: {self.out / name}.safetensors, {behaviour.curve[-1]['steps']:,} steps"]
+        lines += [
+            f"  {source.name:<12} {source.steps:>8,} steps, penalty {source.penalty:6.2f}: return "
+            f"{source.training_return:8.1f}, cost {source.training_cost:6.1f} in training"
+            for source in behaviour.sources
+        ]
+        return {"text": "\n".join(lines)}
 
 
 def _train(command: Train) -> int:
     from slater.collect.recipes import recipe
 
-    for name in command.names:
-        recipe(name)  # an unknown name is refused before hours of work
-    if command.workers > 1 and len(command.names) > 1:
-        from slater.threads import children_use_one_thread
-
-        spawn = multiprocessing.get_context("spawn")
-        with children_use_one_thread(), ProcessPoolExecutor(command.workers, mp_context=spawn) as pool:
-            running = [
-                pool.submit(_train_one, name, command.work, command.out, command.so_far, None)
-                for name in command.names
-            ]
-            for future in as_completed(running):
-                print(future.result(), flush=True)
-        return 0
-    for name in command.names:
-        with _bar(name, recipe(name).steps) as report:
-
-            def watch(segment: Any, report: Callable[[int, str], None] = report) -> None:
-                figures = f"return {segment.mean_return:.1f}, cost {segment.mean_cost:.1f}"
-                report(segment.steps, f"{figures}, penalty {segment.penalty:.2f}")
-
-            text = _train_one(name, command.work, command.out, command.so_far, watch)
-        print(text, flush=True)
-    return 0
+    steps = {name: recipe(name).steps for name in command.names}  # an unknown name is refused before any work
+    failed = False
+    training = _Training(command.work, command.out, command.so_far)
+    try:
+        with (
+            _bar() as bar,
+            closing(run_jobs(training, command.names, workers=command.workers)) as ended,
+        ):
+            tasks = {name: bar.add_task(name, total=total, figures="") for name, total in steps.items()}
+            for answer in ended:
+                for name, task in tasks.items():
+                    if segments := read_json_lines(command.work / name / "curve.jsonl"):
+                        last = segments[-1]
+                        figures = f"return {last['mean_return']:.1f}, cost {last['mean_cost']:.1f}, "
+                        figures += f"penalty {last['penalty']:.2f}"
+                        bar.update(task, completed=min(last["steps"], steps[name]), figures=figures)
+                if answer is not None:
+                    name, row = answer
+                    failed |= "failed" in row
+                    print(row.get("text") or f"{name} failed: {row['failed']}", flush=True)
+                    bar.remove_task(tasks.pop(name))
+    except KeyboardInterrupt:
+        Console(stderr=True).print(f"What is done is in {command.work}; give the same command to go on.")
+        raise
+    return 1 if failed else 0
 
 
 def _data(command: Data) -> int:
@@ -274,34 +286,21 @@ def _table(command: Table) -> int:
 
 def _beside(picture: Path | None, page: Path | None) -> str | None:
     """The picture's address as seen from the page."""
-    if picture is None or page is None:
-        return None
-    import os
-
-    return os.path.relpath(picture, page.parent)
+    return None if picture is None or page is None else os.path.relpath(picture, page.parent)
 
 
-@contextmanager
-def _bar(name: str, total: int) -> Iterator[Callable[[int, str], None]]:
-    """A line on the error stream: done of total, and some figures."""
-    bar = Progress(
-        TextColumn(name), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"), console=Console(stderr=True), transient=True,
+def _bar() -> PlainProgress:
+    """Lines on the error stream: done of total, and some figures."""
+    return PlainProgress(
+        TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
+        TimeRemainingColumn(), TextColumn("{task.fields[figures]}"), console=Console(stderr=True),
+        transient=True,
     )  # fmt: skip
-    with bar:
-        task = bar.add_task("", total=total, figures="")
-        yield lambda done, figures: bar.update(task, completed=min(done, total), figures=figures)
 
 
 @contextmanager
 def episode_bar(name: str, total: int) -> Iterator[Callable[[str, int], None]]:
     """A bar for `record_behaviour`: episodes so far, and the source that is running."""
-    with _bar(name, total) as report:
-        done = 0
-
-        def heard(source: str, _: int) -> None:
-            nonlocal done
-            done += 1
-            report(done, source)
-
-        yield heard
+    with _bar() as bar:
+        task = bar.add_task(name, total=total, figures="")
+        yield lambda source, _: bar.update(task, advance=1, figures=source)
