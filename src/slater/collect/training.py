@@ -38,11 +38,12 @@ from slater.collect.behaviour import Behaviour, behaviour_of_training
 from slater.collect.penalised_sac import LearnerConfig
 from slater.collect.sac import Task, export
 from slater.deep import checkpoint
-from slater.deep.engine.training import Interrupted, on_interrupt
+from slater.deep.engine.training import Interrupted
 from slater.disk import write_atomic
 from slater.envs import make
 from slater.envs.constrained import ConstrainedEnv
 from slater.errors import InputError
+from slater.interrupts import on_interrupt
 from slater.policy import GaussianPolicy
 
 __all__ = ["Recipe", "Segment", "finished_behaviour", "train"]
