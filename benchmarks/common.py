@@ -61,7 +61,7 @@ def engine(algorithm: Algorithm[Any, Any], data: Dataset, steps: int, phase: str
     import jax.numpy as jnp
 
     from slater.deep.batches import prepare
-    from slater.deep.engine.training import compile_chunk, initial_state
+    from slater.deep.engine.iterations import compile_chunk, initial_state
     from slater.limits import resolve_limits
 
     task, transitions = prepare(data, resolve_limits([20.0], data.cost_names), GAMMA)

@@ -22,7 +22,7 @@ import slater.deep as deep
 from slater import policy as policies
 from slater.deep import checkpoint
 from slater.deep.engine.folder import algorithm_of
-from slater.deep.engine.training import initial_state
+from slater.deep.engine.iterations import initial_state
 from slater.errors import InputError
 from slater.policy import Mixture
 from slater.runs.metrics import read_metrics

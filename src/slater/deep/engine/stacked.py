@@ -28,17 +28,9 @@ from jax import Array
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.engine.folder import algorithm_of, run_on
+from slater.deep.engine.iterations import iteration, run_iterations
 from slater.deep.engine.sources import fits
-from slater.deep.engine.training import (
-    DivergedError,
-    Interrupted,
-    Training,
-    Watcher,
-    held,
-    iteration,
-    open_data,
-    run_iterations,
-)
+from slater.deep.engine.training import DivergedError, Interrupted, Training, Watcher, held, open_data
 from slater.deep.task import Task
 from slater.errors import InputError
 from slater.interrupts import on_interrupt

@@ -9,15 +9,13 @@ evaluation, a checkpoint, a change of phase, the next shard of data larger than 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from slater.data import Dataset, StoredDataset
 from slater.deep import checkpoint
@@ -25,6 +23,7 @@ from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import on_device
 from slater.deep.engine.finish import finish
 from slater.deep.engine.folder import RunFolder, algorithm_as_begun, algorithm_of, run_on
+from slater.deep.engine.iterations import EXPLOSION, compile_chunk, initial_state
 from slater.deep.engine.sources import BatchSource, Shards, Whole, fits
 from slater.deep.task import Task
 from slater.disk import locked
@@ -36,24 +35,16 @@ from slater.runs.metrics import METRICS
 from slater.runs.record import extend, read_record
 
 __all__ = [
-    "EXPLOSION",
     "DivergedError",
     "Interrupted",
     "Training",
     "Watcher",
-    "compile_chunk",
     "held",
-    "initial_state",
-    "iteration",
     "make_run",
     "open_data",
     "resume",
-    "run_iterations",
     "train",
 ]
-
-#: no loss of scaled utilities comes near this while training is sane
-EXPLOSION = 1e8
 
 
 class DivergedError(RuntimeError):
@@ -320,77 +311,3 @@ class Training:
         return quick_evaluation(
             policy, self.run.env, self.run.eval_episodes, 1000 + self.run.seed, self.task.cost_names
         )
-
-
-def initial_state(algorithm: Algorithm[Any, Any], task: Task, key: Array) -> Any:
-    """The first state, compiled in one piece: each array its own buffer, which a chunk may reuse."""
-
-    @jax.jit
-    def init(key: Array) -> Any:
-        state = algorithm.init(task, jax.random.fold_in(key, 2**32 - 1))
-        # a weakly typed scalar would become strongly typed later and have everything compiled twice
-        return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), state)
-
-    return init(key)
-
-
-def iteration(
-    algorithm: Algorithm[Any, Any], task: Task, data: Any, key: Array, step: Array, state: Any,
-    phase: str,
-) -> tuple[Any, dict[str, Array]]:  # fmt: skip
-    """Iteration `step` of a run: its minibatch and all its noise come from (`key`, `step`)."""
-    key_batch, key_update = jax.random.split(jax.random.fold_in(key, step))
-    batch = algorithm.draw(task, data, key_batch)
-    return algorithm.update(task, state, batch, key_update, step, phase)
-
-
-def compile_chunk(
-    algorithm: Algorithm[Any, Any], task: Task
-) -> Callable[..., tuple[Any, dict[str, Array], Array]]:
-    """Iterations [start, stop) of one phase as one call: state, sums of metrics, the first bad step or -1.
-
-    The bounds are arguments, not constants: the same machine code runs whatever the length of a chunk, so
-    the bits do not depend on where a run was cut.
-    """
-
-    @eqx.filter_jit(donate="all-except-first")
-    def chunk(
-        constants: tuple[Any, Array], state: Any, start: Array, stop: Array, phase: str
-    ) -> tuple[Any, dict[str, Array], Array]:
-        data, key = constants
-
-        def one(step: Array, state: Any) -> tuple[Any, dict[str, Array]]:
-            return iteration(algorithm, task, data, key, step, state, phase)
-
-        return run_iterations(one, state, start, stop)
-
-    return chunk
-
-
-def run_iterations(
-    one: Callable[[Array, Any], tuple[Any, dict[str, Array]]], state: Any, start: Array, stop: Array,
-    runs: tuple[int, ...] = (),
-) -> tuple[Any, dict[str, Array], Array]:  # fmt: skip
-    """Iterations [start, stop) of `one`: (step, state) -> (state, metrics), of one run or of stacked `runs`.
-
-    Gives the state, sums of metrics, and the first step with a bad loss or -1, both of shape `runs`. It stops
-    early when every run is bad; the numbers of a run that is bad before others are not to be used.
-    """
-
-    def body(
-        carry: tuple[Array, Any, dict[str, Array], Array],
-    ) -> tuple[Array, Any, dict[str, Array], Array]:
-        step, state, sums, bad = carry
-        state, metrics = one(step, state)
-        losses = [value for name, value in metrics.items() if name.startswith("loss/")]
-        fine = jnp.all(jnp.abs(jnp.array(losses)) < EXPLOSION, axis=0)  # False for NaN too
-        sums = {name: sums[name] + value for name, value in metrics.items()}
-        return step + 1, state, sums, jnp.where((bad < 0) & ~fine, step, bad)
-
-    def goes_on(carry: tuple[Array, Any, dict[str, Array], Array]) -> Array:
-        return (carry[0] < stop) & jnp.any(carry[3] < 0)
-
-    shapes = eqx.filter_eval_shape(one, start, state)[1]
-    zeros = {name: jnp.zeros(leaf.shape) for name, leaf in shapes.items()}
-    _, state, sums, bad = jax.lax.while_loop(goes_on, body, (start, state, zeros, jnp.full(runs, -1)))
-    return state, sums, bad

@@ -1,0 +1,144 @@
+"""Iterations as compiled code: the first state, one iteration, and a chunk of them as one call."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from slater.deep.algorithms.base import Algorithm
+from slater.deep.task import Task
+
+__all__ = ["EXPLOSION", "compile_chunk", "initial_state", "iteration", "run_iterations"]
+
+#: no loss of scaled utilities comes near this while training is sane
+EXPLOSION = 1e8
+#: code of the last runs of this process, by its name and by what it was made from: another seed, or the same
+#: run resumed, is not compiled again
+_COMPILED: OrderedDict[tuple[str, bytes], Callable[..., Any]] = OrderedDict()
+_MOST_COMPILED = 16
+
+
+def initial_state(algorithm: Algorithm[Any, Any], task: Task, key: Array) -> Any:
+    """The first state, compiled in one piece: each array its own buffer, which a chunk may reuse."""
+    return _kept("init", algorithm, task, _compile_init)(key)
+
+
+def _compile_init(algorithm: Algorithm[Any, Any], task: Task) -> Callable[[Array], Any]:
+    @jax.jit
+    def init(key: Array) -> Any:
+        state = algorithm.init(task, jax.random.fold_in(key, 2**32 - 1))
+        # a weakly typed scalar would become strongly typed later and have everything compiled twice
+        return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), state)
+
+    return init
+
+
+def iteration(
+    algorithm: Algorithm[Any, Any], task: Task, data: Any, key: Array, step: Array, state: Any,
+    phase: str,
+) -> tuple[Any, dict[str, Array]]:  # fmt: skip
+    """Iteration `step` of a run: its minibatch and all its noise come from (`key`, `step`)."""
+    key_batch, key_update = jax.random.split(jax.random.fold_in(key, step))
+    batch = algorithm.draw(task, data, key_batch)
+    return algorithm.update(task, state, batch, key_update, step, phase)
+
+
+def compile_chunk(
+    algorithm: Algorithm[Any, Any], task: Task
+) -> Callable[..., tuple[Any, dict[str, Array], Array]]:
+    """Iterations [start, stop) of one phase as one call: state, sums of metrics, the first bad step or -1.
+
+    The bounds are arguments, not constants: the same machine code runs whatever the length of a chunk, so
+    the bits do not depend on where a run was cut. Equal algorithms on equal problems share it.
+    """
+    return _kept("chunk", algorithm, task, _compile_chunk)
+
+
+def _compile_chunk(algorithm: Algorithm[Any, Any], task: Task) -> Callable[..., Any]:
+    @eqx.filter_jit(donate="all-except-first")
+    def chunk(
+        constants: tuple[Any, Array], state: Any, start: Array, stop: Array, phase: str
+    ) -> tuple[Any, dict[str, Array], Array]:
+        data, key = constants
+
+        def one(step: Array, state: Any) -> tuple[Any, dict[str, Array]]:
+            return iteration(algorithm, task, data, key, step, state, phase)
+
+        return run_iterations(one, state, start, stop)
+
+    return chunk
+
+
+def _kept(
+    name: str, algorithm: Algorithm[Any, Any], task: Task,
+    make: Callable[[Algorithm[Any, Any], Task], Callable[..., Any]],
+) -> Callable[..., Any]:  # fmt: skip
+    """What an earlier run of this process compiled for an equal algorithm and problem, or else a new one."""
+    if (digest := _digest(algorithm, task)) is None:
+        return make(algorithm, task)
+    made = _COMPILED.pop((name, digest), None) or make(algorithm, task)
+    _COMPILED[name, digest] = made  # the newest last
+    while len(_COMPILED) > _MOST_COMPILED:
+        _COMPILED.popitem(last=False)
+    return made
+
+
+def _digest(algorithm: Algorithm[Any, Any], task: Task) -> bytes | None:
+    """Equal for equal settings, data-dependent constants and problems; None where that cannot be told."""
+    written = io.BytesIO()
+    try:
+        _Writer(written).dump((algorithm, task))
+    except (pickle.PicklingError, TypeError, AttributeError):  # somebody else's may hold anything
+        return None
+    return hashlib.sha256(written.getvalue()).digest()
+
+
+class _Writer(pickle.Pickler):
+    """Writes local functions too (Optax makes some): by their code and by what they enclose."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, FunctionType) or "<locals>" not in obj.__qualname__:
+            return NotImplemented
+        enclosed = tuple(cell.cell_contents for cell in obj.__closure__ or ())
+        # nobody reads it back; the code lives as long as the algorithm that a kept chunk encloses
+        return id, (id(obj.__code__), obj.__defaults__, obj.__kwdefaults__, enclosed)
+
+
+def run_iterations(
+    one: Callable[[Array, Any], tuple[Any, dict[str, Array]]], state: Any, start: Array, stop: Array,
+    runs: tuple[int, ...] = (),
+) -> tuple[Any, dict[str, Array], Array]:  # fmt: skip
+    """Iterations [start, stop) of `one`: (step, state) -> (state, metrics), of one run or of stacked `runs`.
+
+    Gives the state, sums of metrics, and the first step with a bad loss or -1, both of shape `runs`. It stops
+    early when every run is bad; the numbers of a run that is bad before others are not to be used.
+    """
+
+    def body(
+        carry: tuple[Array, Any, dict[str, Array], Array],
+    ) -> tuple[Array, Any, dict[str, Array], Array]:
+        step, state, sums, bad = carry
+        state, metrics = traced(step, state)
+        losses = [value for name, value in metrics.items() if name.startswith("loss/")]
+        fine = jnp.all(jnp.abs(jnp.array(losses)) < EXPLOSION, axis=0)  # False for NaN too
+        sums = {name: sums[name] + value for name, value in metrics.items()}
+        return step + 1, state, sums, jnp.where((bad < 0) & ~fine, step, bad)
+
+    def goes_on(carry: tuple[Array, Any, dict[str, Array], Array]) -> Array:
+        return (carry[0] < stop) & jnp.any(carry[3] < 0)
+
+    traced: Any = eqx.filter_closure_convert(one, start, state)  # once, for its shapes and for the loop
+    shapes = traced.out_struct[1]
+    zeros = {name: jnp.zeros(leaf.shape) for name, leaf in shapes.items()}
+    _, state, sums, bad = jax.lax.while_loop(goes_on, body, (start, state, zeros, jnp.full(runs, -1)))
+    return state, sums, bad
