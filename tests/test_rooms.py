@@ -31,7 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 #: the same inside `slater.deep`
 DEEP_FLOORS: tuple[tuple[str, ...], ...] = (
-    ("task", "checkpoint"),
+    ("task", "checkpoint", "compiled"),
     ("batches", "nets"),
     ("game",),
     ("ope",),

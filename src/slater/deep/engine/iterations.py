@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import pickle
-from collections import OrderedDict
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import equinox as eqx
@@ -16,21 +11,18 @@ import jax.numpy as jnp
 from jax import Array
 
 from slater.deep.algorithms.base import Algorithm
+from slater.deep.compiled import shared
 from slater.deep.task import Task
 
 __all__ = ["EXPLOSION", "compile_chunk", "initial_state", "iteration", "run_iterations"]
 
 #: no loss of scaled utilities comes near this while training is sane
 EXPLOSION = 1e8
-#: code of the last runs of this process, by its name and by what it was made from: another seed, or the same
-#: run resumed, is not compiled again
-_COMPILED: OrderedDict[tuple[str, bytes], Callable[..., Any]] = OrderedDict()
-_MOST_COMPILED = 16
 
 
 def initial_state(algorithm: Algorithm[Any, Any], task: Task, key: Array) -> Any:
     """The first state, compiled in one piece: each array its own buffer, which a chunk may reuse."""
-    return _kept("init", algorithm, task, _compile_init)(key)
+    return shared(_compile_init, algorithm, task)(key)
 
 
 def _compile_init(algorithm: Algorithm[Any, Any], task: Task) -> Callable[[Array], Any]:
@@ -61,7 +53,7 @@ def compile_chunk(
     The bounds are arguments, not constants: the same machine code runs whatever the length of a chunk, so
     the bits do not depend on where a run was cut. Equal algorithms on equal problems share it.
     """
-    return _kept("chunk", algorithm, task, _compile_chunk)
+    return shared(_compile_chunk, algorithm, task)
 
 
 def _compile_chunk(algorithm: Algorithm[Any, Any], task: Task) -> Callable[..., Any]:
@@ -77,41 +69,6 @@ def _compile_chunk(algorithm: Algorithm[Any, Any], task: Task) -> Callable[..., 
         return run_iterations(one, state, start, stop)
 
     return chunk
-
-
-def _kept(
-    name: str, algorithm: Algorithm[Any, Any], task: Task,
-    make: Callable[[Algorithm[Any, Any], Task], Callable[..., Any]],
-) -> Callable[..., Any]:  # fmt: skip
-    """What an earlier run of this process compiled for an equal algorithm and problem, or else a new one."""
-    if (digest := _digest(algorithm, task)) is None:
-        return make(algorithm, task)
-    made = _COMPILED.pop((name, digest), None) or make(algorithm, task)
-    _COMPILED[name, digest] = made  # the newest last
-    while len(_COMPILED) > _MOST_COMPILED:
-        _COMPILED.popitem(last=False)
-    return made
-
-
-def _digest(algorithm: Algorithm[Any, Any], task: Task) -> bytes | None:
-    """Equal for equal settings, data-dependent constants and problems; None where that cannot be told."""
-    written = io.BytesIO()
-    try:
-        _Writer(written).dump((algorithm, task))
-    except (pickle.PicklingError, TypeError, AttributeError):  # somebody else's may hold anything
-        return None
-    return hashlib.sha256(written.getvalue()).digest()
-
-
-class _Writer(pickle.Pickler):
-    """Writes local functions too (Optax makes some): by their code and by what they enclose."""
-
-    def reducer_override(self, obj: Any) -> Any:
-        if not isinstance(obj, FunctionType) or "<locals>" not in obj.__qualname__:
-            return NotImplemented
-        enclosed = tuple(cell.cell_contents for cell in obj.__closure__ or ())
-        # nobody reads it back; the code lives as long as the algorithm that a kept chunk encloses
-        return id, (id(obj.__code__), obj.__defaults__, obj.__kwdefaults__, enclosed)
 
 
 def run_iterations(

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.batches import Batch, Data, draw
+from slater.deep.compiled import shared
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.task import Task
 
@@ -140,9 +141,15 @@ def fitted(
     estimator: Estimator[EstimatorState], task: Task, data: Data, batch_size: int, key: Array
 ) -> EstimatorState:
     """The estimator's state after `fit_steps` iterations on `data`, without a run around it."""
+    found: EstimatorState = shared(_compile_fit, estimator, task, batch_size)(data, key)
+    return found
 
+
+def _compile_fit(
+    estimator: Estimator[EstimatorState], task: Task, batch_size: int
+) -> Callable[[Data, Array], EstimatorState]:
     @eqx.filter_jit
-    def run(data: Data) -> EstimatorState:
+    def run(data: Data, key: Array) -> EstimatorState:
         key_start, key_run = jax.random.split(key)
 
         def step(index: Array, state: EstimatorState) -> EstimatorState:
@@ -152,5 +159,4 @@ def fitted(
         end: EstimatorState = jax.lax.fori_loop(0, estimator.fit_steps, step, estimator.init(task, key_start))
         return end
 
-    found: EstimatorState = run(data)
-    return found
+    return run

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.batches import Batch, Data, draw
+from slater.deep.compiled import shared
 from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Careful, Check, Estimate, Estimator, Tick
@@ -184,12 +185,15 @@ def model_values(task: Task, model: DynamicsModel, policy: PolicyNetwork, first:
 
 def careful_values(task: Task, model: DynamicsModel, data: Data) -> Callable[[PolicyNetwork, Array], Array]:
     """`model_values` from many of the data's first states, compiled: (policy, key) -> (M, 1+I)."""
+    return partial(shared(_compile_careful, task), model, data.initial)
 
+
+def _compile_careful(task: Task) -> Callable[[DynamicsModel, Array, PolicyNetwork, Array], Array]:
     @eqx.filter_jit
-    def values(policy: PolicyNetwork, key: Array) -> Array:
+    def values(model: DynamicsModel, initial: Array, policy: PolicyNetwork, key: Array) -> Array:
         key_first, key_rollout = jax.random.split(key)
-        rows = jax.random.randint(key_first, (CAREFUL_ROLLOUTS,), 0, data.initial.shape[0])
-        return model_values(task, model, policy, data.initial[rows], key_rollout)
+        rows = jax.random.randint(key_first, (CAREFUL_ROLLOUTS,), 0, initial.shape[0])
+        return model_values(task, model, policy, initial[rows], key_rollout)
 
     return values
 

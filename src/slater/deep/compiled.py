@@ -1,0 +1,54 @@
+"""Compiled code that the runs of a process share: another seed, or a run resumed, is not compiled again."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
+
+__all__ = ["shared"]
+
+#: the newest last, by what made it and from what
+_COMPILED: OrderedDict[tuple[Callable[..., Any], bytes], Any] = OrderedDict()
+_MOST = 16
+
+Compiled = TypeVar("Compiled", bound=Callable[..., Any])
+
+
+def shared(make: Callable[..., Compiled], *of: Any) -> Compiled:
+    """`make(*of)`, a jitted function, or what an earlier call with equal `of` gave.
+
+    Equal means equal to the bit: settings, arrays, and functions of the same code that enclose the same.
+    """
+    if (digest := _digest(of)) is None:
+        return make(*of)
+    made: Compiled = _COMPILED.pop((make, digest), None) or make(*of)
+    _COMPILED[make, digest] = made
+    while len(_COMPILED) > _MOST:
+        _COMPILED.popitem(last=False)
+    return made
+
+
+def _digest(of: tuple[Any, ...]) -> bytes | None:
+    """Different for different values; None where that cannot be told."""
+    written = io.BytesIO()
+    try:
+        _Writer(written).dump(of)
+    except (pickle.PicklingError, TypeError, AttributeError):  # somebody else's algorithm may hold anything
+        return None
+    return hashlib.sha256(written.getvalue()).digest()
+
+
+class _Writer(pickle.Pickler):
+    """Writes local functions too (Optax makes some): by their code and by what they enclose."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, FunctionType) or "<locals>" not in obj.__qualname__:
+            return NotImplemented
+        enclosed = tuple(cell.cell_contents for cell in obj.__closure__ or ())
+        # nobody reads it back; the code lives as long as what was made from it
+        return id, (id(obj.__code__), obj.__defaults__, obj.__kwdefaults__, enclosed)
