@@ -31,8 +31,9 @@ def measure(
     data: Path, env: str | None, limits: Sequence[str], seed: int, episodes: int, out: Path,
     runs: Sequence[Path] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """A cell, as JSON; from `out`/cells.jsonl where it is there already, else measured and added.
+    """A cell, as JSON, which is added to `out`/cells.jsonl.
 
+    What was estimated and measured of each policy is kept in `out`/policies.jsonl and not done again.
     limits: on the only cost of the data. seed: of every network of the study; rollouts have seeds of their
     own. episodes: per policy. runs: finished runs on the same data whose kept policies are judged too.
     """
@@ -40,7 +41,7 @@ def measure(
 
     from slater.data import load
     from slater.deep.ope.choice import choose, verdict
-    from slater.deep.ope.closed_loop import in_data_units
+    from slater.deep.ope.closed_loop import Judged, in_data_units
     from slater.deep.ope.study import StudySettings, cache_folder, study
     from slater.deep.task import state_task
     from slater.envs import rollout
@@ -52,14 +53,6 @@ def measure(
     env = env or dataset.metadata.env_id
     if env is None:
         raise InputError(f"{data} does not name its environment; name it.")
-    cell = {
-        "data": data.name, "fingerprint": dataset.fingerprint[:12], "seed": seed, "episodes": episodes,
-        "limits": list(limits), "runs": [path.name for path in runs],
-    }  # fmt: skip
-    path = out / "cells.jsonl"
-    done = [row for row in (read_json_lines(path) if path.exists() else []) if row["cell"] == cell]
-    if done:
-        return dict(done[-1])
     settings = StudySettings()
     settings = replace(
         settings, ensemble=replace(settings.ensemble, seed=seed), clones=replace(settings.clones, seed=seed),
@@ -67,33 +60,53 @@ def measure(
     )  # fmt: skip
     task = state_task(dataset, resolve_limits([limits[0]], dataset.cost_names), 0.99)
     found = study(dataset, task, settings, cache_folder())
+    names = [f"clone of {name}" for name in found.cohorts.names]
+    names += [f"in-sample, multiplier {x:g}" for x in settings.in_sample.multipliers]
     more = [policy for folder in runs for policy in _kept(folder, dataset)]
-    policies = [*(found.policy(k) for k in range(found.count)), *more]
-    true = np.zeros((len(policies), 3))
-    for number, policy in enumerate(policies):
-        ran = rollout(policy.export(task), env, episodes=episodes, seed=1000 * (seed + 1) + 17 * number)
-        true[number] = [ran.returns.mean(), ran.cost.mean(), ran.lengths.mean()]
+    names += [f"run {k}" for k in range(len(more))]
+    cell = {
+        "data": data.name, "fingerprint": dataset.fingerprint[:12], "seed": seed, "episodes": episodes,
+        "runs": [path.name for path in runs], "study": found.name,
+    }  # fmt: skip
+    members = _members(out / "policies.jsonl", cell)
+    if members is None:
+        policies = [*(found.policy(k) for k in range(found.count)), *more]
+        said = found.estimates(policies, jax.random.key(seed))
+        members = []
+        for number, (name, policy) in enumerate(zip(names, policies, strict=True)):
+            ran = rollout(policy.export(task), env, episodes=episodes, seed=1000 * (seed + 1) + 17 * number)
+            members.append(
+                {
+                    "policy": name,
+                    "estimated": in_data_units(task, said.mean[number]),
+                    "measured": [float(x) for x in (ran.returns.mean(), ran.cost.mean(), ran.lengths.mean())],
+                    "said": [part[number].tolist() for part in (said.mean, said.spread, said.error)],
+                }
+            )
+        append_json_line(out / "policies.jsonl", {"cell": cell, "policies": members})
+    true = np.array([member["measured"] for member in members])
+    said = Judged(*(np.array([member["said"][part] for member in members]) for part in range(3)))
     rows = []
     for limit in limits:
         task = state_task(dataset, resolve_limits([limit], dataset.cost_names), 0.99)
         own = replace(found, task=task)
-        judged = verdict(task, own, dataset, jax.random.key(seed))
-        choice = choose(task, judged, more, jax.random.key(seed + 1))
-        said = np.array([in_data_units(task, row) for row in choice.estimates.mean])
+        judged = verdict(task, own, dataset, said.first(found.count))
+        choice = choose(task, judged, said.after(found.count))
+        mean = np.array([in_data_units(task, row) for row in choice.estimates.mean])
         rows.append(
-            _row(limit, float(task.units.thresholds(task.limits, "episode")[0]), said, true, choice.weights)
+            _row(limit, float(task.units.thresholds(task.limits, "episode")[0]), mean, true, choice.weights)
             | judged.describe(task)
         )
-    names = [f"clone of {name}" for name in found.cohorts.names]
-    names += [f"in-sample, multiplier {x:g}" for x in settings.in_sample.multipliers]
-    names += [f"run {k}" for k in range(len(more))]
-    members = [
-        {"policy": name, "estimated": [float(x) for x in s], "measured": [float(x) for x in t]}
-        for name, s, t in zip(names, said, true, strict=True)
-    ]
     answer = {"cell": cell, "limits": rows, "policies": members}
-    append_json_line(path, answer)
+    append_json_line(out / "cells.jsonl", answer)
     return answer
+
+
+def _members(path: Path, cell: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """What was said and measured of a cell's policies, if it was already."""
+    rows = read_json_lines(path) if path.exists() else []
+    found = [row["policies"] for row in rows if row["cell"] == cell]
+    return list(found[-1]) if found else None
 
 
 def _kept(folder: Path, dataset: Any) -> list[Any]:

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from slater.deep.ope.closed_loop import MARGIN, Judged, best_estimator, judge, sentence
+from slater.deep.ope.calibration import BOUND, calibrate
+from slater.deep.ope.closed_loop import Judged, best_estimator, judge, sentence
 from slater.deep.ope.cohorts import Cohorts, reference
 from slater.deep.task import state_task
 from slater.limits import resolve_limits
@@ -29,8 +30,8 @@ def task_of(limit: float = LIMIT):
     data = pointmass(episodes=3)
     real = state_task(data, resolve_limits([str(limit)], data.cost_names), 0.9)
     return SimpleNamespace(
-        tau=np.array([limit]), cost_names=("cost",), limits=real.limits, gamma=0.9, unscaled=lambda x: x,
-        units=SimpleNamespace(horizon=None),
+        tau=np.array([limit]), costs=1, cost_names=("cost",), limits=real.limits, gamma=0.9,
+        unscaled=lambda x: x, units=SimpleNamespace(horizon=None),
     )  # fmt: skip
 
 
@@ -63,16 +64,17 @@ def test_wrong_returns_and_lengths_are_rejected_and_a_length_need_not_be_said():
     assert judge(task_of(), cohorts, sums, "c", said(cohorts, sums, (0, 0, np.nan))).passes
 
 
-def test_the_best_that_passes_is_taken_and_the_margin_covers_what_it_says_too_little():
+def test_the_best_that_passes_is_taken_and_the_bound_covers_what_it_says_too_little():
     cohorts, sums = reckless_log()
-    checks = {
-        name: judge(task_of(), cohorts, sums, name, said(cohorts, sums, (0, bias, 0)))
+    claims = {
+        name: said(cohorts, sums, (0, bias, 0))
         for name, bias in (("low", -1.5), ("high", 1.5), ("wrong", 30.0), ("near", -0.5))
     }
+    checks = {name: judge(task_of(), cohorts, sums, name, claim) for name, claim in claims.items()}
     best = best_estimator(list(checks.values()))
     assert best is checks["near"]
-    assert checks["low"].margin[0] > checks["near"].margin[0] >= MARGIN[0]
-    assert checks["low"].margin[0] > checks["high"].margin[0]
+    k = {name: calibrate(task_of(), cohorts, sums, checks[name], claims[name]).k[1] for name in claims}
+    assert BOUND[1] >= k["low"] > k["near"] >= k["high"] == BOUND[0]
     assert "estimates by near" in sentence(task_of(), cohorts, checks)
     assert best_estimator([checks["wrong"]]) is None
     line = sentence(task_of(), cohorts, {"wrong": checks["wrong"]})
@@ -107,7 +109,33 @@ def test_a_clone_that_differs_is_told_from_a_wrong_estimator_by_replays():
     check = judge(task_of(), cohorts, sums, "right model", off, clear)
     assert check.passes
     assert check.clone_differs.tolist() == [True, False, False]
-    assert check.margin[0] < 0.1
+    # its error is the clone's, and no reason to hold anything back from policies that are estimated
+    assert calibrate(task_of(), cohorts, sums, check, off).k[1] == BOUND[0]
     # most cohorts must pass in closed loop, whatever replays say
     off.mean[1:, 1] += 30.0
     assert not judge(task_of(), cohorts, sums, "drifts", off, clear).passes
+
+
+def test_bounds_cover_the_errors_of_cohorts_and_a_slope_in_returns_is_mended_if_it_helps_left_out_ones():
+    """Nine cohorts whose returns are said 10% too low, and costs with errors of three times the spread."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(900) % 9
+    sums = np.stack([100.0 + 50 * labels, 1.0 + labels, np.full(900, 200.0)], axis=1)
+    sums[:, :2] += rng.normal(size=(900, 2)) * [1.0, 0.1]
+    cohorts = Cohorts(tuple("abcdefghi"), labels, rng.random(900) < 0.2, named=True)
+    claim = said(cohorts, sums)
+    claim.mean[:, 0] *= 0.9
+    claim.mean[:, 1] += 0.9 * rng.normal(size=9)
+    claim.spread[:, 1] = 0.3
+    check = judge(task_of(), cohorts, sums, "low", claim)
+    found = calibrate(task_of(), cohorts, sums, check, claim)
+    np.testing.assert_allclose(found.line[1], 1 / 0.9, rtol=0.01)
+    assert found.left_out[1] < 0.2 * found.left_out[0]
+    true, _ = cohorts.means(sums)
+    np.testing.assert_allclose(found.corrected(claim)[:, 0], true[:, 0], rtol=0.01)
+    luck = 0.05  # a few standard errors of a mean over the log
+    assert np.mean(found.bounds(claim)[:, 1] + luck >= true[:, 1]) >= 0.8
+    assert np.mean(claim.mean[:, 1] + claim.spread[:, 1] + luck >= true[:, 1]) < 0.8
+    # returns without a slope are left alone
+    claim.mean[:, 0] = true[:, 0] + rng.normal(size=9)
+    assert calibrate(task_of(), cohorts, sums, check, claim).line == (0.0, 1.0)

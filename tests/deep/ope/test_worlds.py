@@ -53,9 +53,10 @@ def test_a_gamble_is_not_won_by_luck(world, behaviours, limits):
     """The safe action's .3 always, the risky one as often as the limit allows: 8.8 in all at a limit of 1."""
     data = world.log([worlds.bold(share, world.discrete) for share in behaviours], 240 // len(behaviours), 0)
     task, found = studied(data, limits)
-    judged = verdict(task, found, data, jax.random.key(0))
+    said = found.estimates([found.policy(k) for k in range(found.count)], jax.random.key(0))
+    judged = verdict(task, found, data, said)
     assert judged.best is not None, judged.line(task)
-    true = truth(world, task, found, choose(task, judged, [], jax.random.key(1)))
+    true = truth(world, task, found, choose(task, judged))
     assert np.all(true[1:-1] <= 1.1 * np.array([float(x) for x in limits])), true
     assert true[0] > 6.5, true
 

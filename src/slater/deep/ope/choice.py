@@ -1,41 +1,40 @@
 """The choice among policies on bounds, and what a studied log has to say about it.
 
 The linear program picks members whose estimates err in their favour (the winner's curse). It therefore sees
+bounds: a policy that the log has not seen counts with its estimate and k scales to the unsafe side, k by the
+errors over the log's cohorts (`slater.deep.ope.calibration`), by networks that steered no multiplier.
 
-    cost   + k spread       and       reward - k spread,          limits less the margin
+A cohort's clone is worth what its cohort did, up to what the clone does otherwise; that is what the log
+itself says, with the log's standard error:
 
-where the spread is the disagreement of networks that were fitted to different episodes and steered no
-multiplier, and the margin comes from the errors of the closed-loop check (`slater.deep.ope.closed_loop`).
-A cohort's clone is judged by the log too: it counts with the worse of what the estimator says and what its
-cohort did, less a standard error. Where no estimator passes the check, only the clones of cohorts are
-chosen among, and the answer is labelled as not judged.
+    its return  the cohort's, where the estimate agrees in closed loop; else the lesser of the two
+    its cost    the cohort's and a standard error, or the estimate of the clone if that is more
+
+Where no estimator passes the check, only the clones of cohorts are chosen among, and the answer is labelled
+as not judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from slater.data import Dataset
-from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.ope.calibration import Calibration, calibrate
 from slater.deep.ope.closed_loop import ClosedLoop, Judged, best_estimator, in_data_units, judge, sentence
 from slater.deep.ope.cohorts import Reference, reference
 from slater.deep.ope.study import Study
 from slater.deep.task import Task
 from slater.mixing import lp_weights
 
-__all__ = ["BOUND", "Choice", "Verdict", "choose", "verdict"]
+__all__ = ["Choice", "Verdict", "choose", "verdict"]
 
 F64 = NDArray[np.float64]
-#: standard deviations between networks that a bound is away from the mean. Not calibrated: on BallCircle
-#: (one log, seed 0, 10 episodes a policy) errors of costs were 3.4 times the spread over the clones and 2.5
-#: times over the in-sample policies (root mean squares), and 2 spreads covered 5 of 15
-BOUND = 2.0
+#: standard errors of the log's means by which a clone counts as worse than its cohort
+LOG_ERRORS = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +44,14 @@ class Verdict:
     said: of the log's own policies (clones of the cohorts, then in-sample ones)
     checks: of every estimator that was tried, by its name
     reference: the best mixture of the cohorts within the limits, by their logged means
+    calibration: of the estimator that judges; None: nothing is judged
     """
 
     study: Study
     said: Judged
     checks: dict[str, ClosedLoop]
     reference: Reference
+    calibration: Calibration | None
 
     @property
     def best(self) -> ClosedLoop | None:
@@ -59,7 +60,13 @@ class Verdict:
 
     def line(self, task: Task) -> str:
         """One sentence for the user."""
-        return sentence(task, self.study.cohorts, self.checks)
+        line = sentence(task, self.study.cohorts, self.checks)
+        if self.calibration is not None:
+            k = self.calibration.k
+            line += (
+                f"; to cover it, costs count {k[1:].max():.1f} and returns {k[0]:.1f} scales of error worse"
+            )
+        return line
 
     def describe(self, task: Task) -> dict[str, Any]:
         """What a run's result says of the estimator, its check, the cohorts and the reference, as JSON."""
@@ -74,11 +81,14 @@ class Verdict:
                 zip(names, in_data_units(task, self.study.sums[own].mean(axis=0)), strict=True)
             )
             row["weight"] = float(self.reference.weights[k])
+            if np.isfinite(self.study.divergence[k]):
+                row["clone_divergence"] = float(self.study.divergence[k])
             rows.append(row)
         value = dict(zip(names, in_data_units(task, self.reference.value), strict=True))
         return {
             "judged_by": None if self.best is None else self.best.name,
             "judgement": self.line(task),
+            "calibration": None if self.calibration is None else self.calibration.describe(task),
             "estimator_checks": [check.describe(task, cohorts) for check in self.checks.values()],
             "cohorts": rows,
             "reference": {"within_limits": self.reference.feasible, **value},
@@ -102,29 +112,40 @@ class Choice:
         return np.asarray(self.weights[used] @ self.estimates.mean[used])
 
 
-def verdict(task: Task, study: Study, dataset: Dataset, key: Array) -> Verdict:
-    """The check of the estimators on the cohorts' clones; `dataset` is the log that was studied."""
-    said = study.estimates([study.policy(k) for k in range(study.count)], key)
+def verdict(task: Task, study: Study, dataset: Dataset, said: Judged) -> Verdict:
+    """The check of the estimators on the cohorts' clones; `dataset` is the log that was studied.
+
+    said: of all of the study's policies, by `Study.estimates`.
+    """
     clones = said.first(len(study.cohorts))
     check = judge(task, study.cohorts, study.sums, "ensemble", clones, study.replays(dataset))
-    return Verdict(study, said, {check.name: check}, reference(study.cohorts, study.sums, task.tau))
+    calibration = calibrate(task, study.cohorts, study.sums, check, clones) if check.passes else None
+    best = reference(study.cohorts, study.sums, task.tau)
+    return Verdict(study, said, {check.name: check}, best, calibration)
 
 
-def choose(
-    task: Task, found: Verdict, policies: Sequence[PolicyNetwork], key: Array, bound: float = BOUND
-) -> Choice:
-    """The best mixture of the log's own policies and of `policies` within the task's limits, on bounds."""
+def choose(task: Task, found: Verdict, more: Judged | None = None) -> Choice:
+    """The best mixture within the task's limits, on bounds, of the log's own policies and of those of which
+    `more` is said.
+    """
     study, clones = found.study, len(found.study.cohorts)
-    said = found.said.joined(study.estimates(list(policies), key)) if policies else found.said
-    tau, signs = np.asarray(task.tau, dtype=np.float64), np.append(-1.0, np.ones(task.costs))
+    said = found.said if more is None else found.said.joined(more)
+    tau, unsafe = np.asarray(task.tau, dtype=np.float64), np.append(-1.0, np.ones(task.costs))
     logged, sampling = study.cohorts.means(study.sums)
-    bounds = said.mean[:, :-1] + signs * bound * np.sqrt(said.spread**2 + said.error**2)[:, :-1]
-    weights = np.zeros(len(bounds))
-    by_log = logged[:, :-1] + signs * bound * sampling[:, :-1]
-    bounds[:clones] = signs * np.maximum(signs * bounds[:clones], signs * by_log)
-    if found.best is not None:
-        weights = lp_weights(bounds, tau * (1.0 - found.best.margin))
-    else:
-        weights[:clones] = lp_weights(bounds[:clones], tau)
+    by_log = logged[:, :-1].copy()
+    by_log[:, 1:] += LOG_ERRORS * sampling[:, 1:-1]
+    weights = np.zeros(len(said.mean))
+    if found.best is None or found.calibration is None:
+        weights[:clones] = lp_weights(by_log, tau)
         said = replace(said, mean=np.concatenate([logged, said.mean[clones:]]))
-    return Choice(weights, said, bounds)
+        return Choice(weights, said, np.concatenate([by_log, said.mean[clones:, :-1]]))
+    estimates, bounds = found.calibration.corrected(said), found.calibration.bounds(said)
+    agrees = found.best.right
+    worse = unsafe * np.maximum(unsafe * by_log, unsafe * estimates[:clones])
+    bounds[:clones] = worse
+    bounds[:clones, 0] = np.where(agrees, by_log[:, 0], worse[:, 0])
+    # what a clone is said to be worth is what it counts with, but for the log's standard error
+    estimates[:clones, 0] = bounds[:clones, 0]
+    estimates[:clones, 1:] = np.maximum(logged[:, 1:-1], estimates[:clones, 1:])
+    said = replace(said, mean=np.concatenate([estimates, said.mean[:, -1:]], axis=1))
+    return Choice(lp_weights(bounds, tau), said, bounds)

@@ -41,8 +41,6 @@ WINDOW = 5
 REPLAY_TOLERANCE = 0.1
 #: standard errors that are given on top
 ALLOWED_ERRORS = 2.0
-#: bounds of the margin that the data may ask for, as a share of the limit
-MARGIN = (0.02, 0.3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +58,10 @@ class Judged:
         """What is said of the first `count` policies."""
         return Judged(self.mean[:count], self.spread[:count], self.error[:count])
 
+    def after(self, count: int) -> Judged:
+        """What is said of all policies but the first `count`."""
+        return Judged(self.mean[count:], self.spread[count:], self.error[count:])
+
     def joined(self, other: Judged) -> Judged:
         """What is said of these policies and of others, one after the other."""
         return Judged(
@@ -75,7 +77,6 @@ class ClosedLoop:
     relative: (K, 2+I) error of each mean as a share of what it is measured by
     allowed: (K, 2+I) the share up to which an error passes
     replayed: (K, 1+I) relative error of the utilities' sums in replays; NaN where none were made
-    sampling: (I,) standard error of the log's mean of each cost, as a share of what it is measured by
     """
 
     name: str
@@ -83,7 +84,6 @@ class ClosedLoop:
     allowed: F64
     estimated: F64
     logged: F64
-    sampling: F64
     replayed: F64
 
     @property
@@ -111,19 +111,8 @@ class ClosedLoop:
         counted = self.relative[self._counted]
         return float(np.sqrt(np.nanmean(counted**2))) if len(counted) else float("inf")
 
-    @property
-    def margin(self) -> F64:
-        """Share of every limit to hold back, shape (I,).
-
-        For what this estimator says too little of the cohorts' costs, and for the log's own luck.
-        """
-        too_little = np.maximum(-self.relative[self._counted, 1:-1], 0.0)
-        if len(too_little) == 0:
-            return np.full(self.relative.shape[1] - 2, MARGIN[1])
-        return np.clip(np.sqrt(np.mean(too_little**2, axis=0) + self.sampling**2), *MARGIN)
-
     def describe(self, task: Task, cohorts: Cohorts) -> dict[str, Any]:
-        """Verdict, score, margin, and every cohort's logged and estimated means, in the data's units."""
+        """Verdict, score, and every cohort's logged and estimated means, in the data's units."""
         names = ("reward", *task.cost_names, "length")
         rows = []
         for k, cohort in enumerate(cohorts.names):
@@ -136,11 +125,7 @@ class ClosedLoop:
                     "clone_differs": bool(self.clone_differs[k]),
                 }
             )
-        margin = dict(zip(task.cost_names, self.margin.tolist(), strict=True))
-        return {
-            "estimator": self.name, "passes": self.passes, "error": self.score, "margin": margin,
-            "cohorts": rows,
-        }  # fmt: skip
+        return {"estimator": self.name, "passes": self.passes, "error": self.score, "cohorts": rows}
 
 
 def in_data_units(task: Task, values: F64) -> list[float | None]:
@@ -164,10 +149,8 @@ def judge(
     size[:, 1:-1] = np.maximum(size[:, 1:-1], task.tau)
     size = np.maximum(size, 1e-9)
     allowed = TOLERANCE + ALLOWED_ERRORS * np.sqrt(sampling**2 + said.error**2) / size
-    costs = sums[cohorts.labels >= 0, 1:-1]
-    luck = costs.std(axis=0) / np.sqrt(len(costs)) / np.maximum(costs.mean(axis=0), task.tau)
     replays = np.full(size[:, :-1].shape, np.nan) if replayed is None else replayed / size[:, :-1]
-    return ClosedLoop(name, (said.mean - logged) / size, allowed, said.mean, logged, luck, replays)
+    return ClosedLoop(name, (said.mean - logged) / size, allowed, said.mean, logged, replays)
 
 
 def best_estimator(checks: Sequence[ClosedLoop]) -> ClosedLoop | None:
@@ -182,7 +165,7 @@ def sentence(task: Task, cohorts: Cohorts, checks: Mapping[str, ClosedLoop]) -> 
     if best is not None:
         return (
             f"estimates by {best.name}: over {len(cohorts)} cohorts of the log its error is {best.score:.0%} "
-            f"of the limit's size, so {best.margin.max():.0%} of the limit is held back"
+            "of the limit's size"
         )
     parts = []
     for check in checks.values():

@@ -31,7 +31,15 @@ from slater.data import Dataset
 from slater.deep import checkpoint
 from slater.deep.batches import transitions
 from slater.deep.nets.policy import PolicyNetwork, make_policy
-from slater.deep.ope.cloning import CLONE_LOG_STD, HELD_ROWS, CloneSettings, clone_many, drawn_rows, one_of
+from slater.deep.ope.cloning import (
+    CLONE_LOG_STD,
+    HELD_ROWS,
+    CloneSettings,
+    clone_many,
+    drawn_rows,
+    log_densities,
+    one_of,
+)
 from slater.deep.ope.closed_loop import WINDOW, Judged
 from slater.deep.ope.cohorts import Cohorts, cohort_rows, episode_of_rows, find_cohorts, outcomes
 from slater.deep.ope.ensemble import (
@@ -52,7 +60,7 @@ F64 = NDArray[np.float64]
 #: held-out episodes of a cohort that are replayed at most
 MOST_REPLAYED = 20
 #: part of a cache's name; to be raised when the same settings would give another study
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -75,17 +83,21 @@ class Study:
 
     policies: P = K + L of them (leaves with an axis P first): a clone per cohort, then the columns
     likelihoods: (P,) best mean held-out log-likelihood per row of each
+    divergence: (K,) KL(policy that acted || clone) per step over held-out rows, in nats; NaN: no propensities
     sums: (E, 2+I) what every episode did, see `outcomes`
     initial: (E, obs_dim) first observations, raw
+    name: of the data, units and settings that it comes from
     """
 
     task: Task
     cohorts: Cohorts
     policies: PolicyNetwork
     likelihoods: F64
+    divergence: F64
     ensemble: Ensemble
     sums: F64
     initial: NDArray[np.float32]
+    name: str
 
     @property
     def count(self) -> int:
@@ -177,7 +189,7 @@ def study(
             "names": list(found.cohorts.names), "named": found.cohorts.named,
             "labels": found.cohorts.labels.tolist(), "held": found.cohorts.held.tolist(),
             "told_apart": None if found.cohorts.told_apart is None else found.cohorts.told_apart.tolist(),
-            "likelihoods": found.likelihoods.tolist(),
+            "likelihoods": found.likelihoods.tolist(), "divergence": found.divergence.tolist(),
         }  # fmt: skip
         checkpoint.save(path, (found.policies, found.ensemble), record)
     return found
@@ -215,15 +227,22 @@ def _studied(dataset: Dataset, task: Task, settings: StudySettings) -> Study:
             for multiplier in settings.in_sample.multipliers
         ]
         more.append(np.stack([drawn_rows(rows, size, 0, chance) for chance in chances]))
+    densities = log_densities(dataset, task)
     policies, likelihoods = clone_many(
         task, jnp.asarray(columns["obs"]), jnp.asarray(columns["actions"]),
         jnp.asarray(np.concatenate([train, more[0]])), jnp.asarray(np.concatenate([judge, more[1]])),
-        settings.clones,
+        settings.clones, None if densities is None else jnp.asarray(densities),
+        # rows of sources are one policy's; groups that were found by likelihood may be of several
+        np.arange(len(train) + len(more[0])) < (len(train) if cohorts.named else 0),
     )  # fmt: skip
+    divergence = np.full(len(train), np.nan)
+    if densities is not None:
+        divergence = np.nanmean(densities[judge], axis=1) - likelihoods[: len(train)]
     ensemble = fit_ensemble(dataset.subset(~cohorts.held), task, settings.ensemble)
     return Study(
-        task, cohorts, policies, likelihoods, ensemble, outcomes(dataset, task), dataset.initial_observations
-    )
+        task, cohorts, policies, likelihoods, divergence, ensemble, outcomes(dataset, task),
+        dataset.initial_observations, _key(dataset, task, settings),
+    )  # fmt: skip
 
 
 def _read(path: Path, dataset: Dataset, task: Task, settings: StudySettings) -> Study:
@@ -240,6 +259,6 @@ def _read(path: Path, dataset: Dataset, task: Task, settings: StudySettings) -> 
         None if told is None else np.array(told),
     )  # fmt: skip
     return Study(
-        task, cohorts, policies, np.array(record["likelihoods"]), ensemble, outcomes(dataset, task),
-        dataset.initial_observations,
+        task, cohorts, policies, np.array(record["likelihoods"]), np.array(record["divergence"]), ensemble,
+        outcomes(dataset, task), dataset.initial_observations, _key(dataset, task, settings),
     )  # fmt: skip

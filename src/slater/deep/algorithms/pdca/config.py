@@ -87,7 +87,7 @@ class PDCAConfig(Config):
     that passed a check on the log's cohorts, with columns of the log's own; or uniform (paper: uniform)"""
     study_steps: int = 10_000
     """mixture bounds: iterations of the ensemble of the log's study, which all limits and seeds share; its
-    clones take at most 4/5 of it and the in-sample critics 3/10"""
+    clones take half of it and the in-sample critics 3/10"""
     fallback: bool = True
     """with a model and mixture lp: one more policy to mix, a clone of the rows after which every cost stayed
     within its limit less the margin (paper: false)"""

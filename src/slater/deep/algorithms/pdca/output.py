@@ -127,7 +127,8 @@ class Bounds(Output):
         """The study of the log and its verdict on estimators: columns for the mixture, and a report."""
         whole = _loaded(dataset)
         own = study(whole, task, self.settings, cache_folder())
-        found = verdict(task, own, whole, jax.random.key(0))
+        said = own.estimates([own.policy(k) for k in range(own.count)], jax.random.key(0))
+        found = verdict(task, own, whole, said)
         labels = [f"clone of {name}" for name in own.cohorts.names]
         labels += [f"in-sample policy of multiplier {x:g}" for x in self.settings.in_sample.multipliers]
         return Check(
@@ -146,7 +147,8 @@ class Bounds(Output):
         played = [k for k, member in enumerate(members) if not from_log(member.kind)]
         logged = [k for k, member in enumerate(members) if from_log(member.kind)]
         tick("policies of the run", 0, len(played))
-        choice = choose(task, found, [policies[k] for k in played], key)
+        more = found.study.estimates([policies[k] for k in played], key) if played else None
+        choice = choose(task, found, more)
         weights, better = np.zeros(len(members)), list(members)
         for place, k in enumerate([*logged, *played]):
             weights[k] = choice.weights[place]

@@ -87,7 +87,7 @@ def _bounds(c: PDCAConfig, estimator: Estimator[Any]) -> Bounds:
     steps = min(c.study_steps, c.steps)
     settings = StudySettings(
         ensemble=EnsembleSettings(steps=steps, hidden=c.hidden),
-        clones=CloneSettings(steps=max(steps * 4 // 5, 1), chunk=max(steps // 10, 1), hidden=c.hidden),
+        clones=CloneSettings(steps=max(steps // 2, 1), chunk=max(steps // 10, 1), hidden=c.hidden),
         in_sample=InSampleSettings(steps=max(steps * 3 // 10, 1), hidden=c.hidden),
     )
     return Bounds(c.margin, c.multiplier_bound, NoFallback(), settings)
