@@ -235,6 +235,20 @@ def test_datasets_are_made_compared_and_described_by_commands(
     assert "results will differ" not in make("two")
     expected.write_text("ballrun 0123\n")
     assert "has 0123: another processor" in make("two")
+    words = [
+        "behaviours",
+        "data",
+        "ballrun",
+        "--preset",
+        "paper",
+        "--behaviours",
+        str(tmp_path / "behaviours"),
+    ]
+    assert cli.main([*words, "--folder", str(tmp_path / "paper")]) == 0
+    notes = json.loads(data.load(tmp_path / "paper" / "ballrun.hdf5").metadata.notes["recording"])
+    assert (notes["how"], notes["noise"], notes["mean_only"]) == ("clipped", 0.15, False)
+    assert cli.main([*words, "--folder", str(tmp_path / "one")]) == 2
+    assert "is recorded in the way 'squashed'" in capsys.readouterr().err
     words = ["behaviours", "check", "--folder", str(tmp_path / "one"), "--behaviours"]
     assert cli.main([*words, str(tmp_path / "behaviours")]) == 0
     assert "mean weights of a source under itself: 1.000000 to 1.000000" in capsys.readouterr().out
@@ -248,8 +262,12 @@ def test_datasets_are_made_compared_and_described_by_commands(
     capsys.readouterr()
     page = tmp_path / "page.md"
     words = ["behaviours", "table", "--folder", str(tmp_path / "one"), "--out", str(page)]
-    assert cli.main([*words, "--figures", str(tmp_path / "figures")]) == 0
+    words += ["--figures", str(tmp_path / "figures"), "--densities"]
+    assert cli.main([*words, "--behaviours", str(tmp_path / "behaviours")]) == 0
     text = page.read_text()
+    assert "| [ballrun](#ballrun) | 8 | 80 | 2 |" in text
+    assert "| ballrun | 80 |" in text
+    assert "| 1.000000 to 1.000000 |" in text
     assert "| pays | 4 |" in text
     assert "| saves | 4 |" in text
     assert "(figures/ballrun.png)" in text

@@ -7,12 +7,13 @@ Behaviours are the files `behaviours/NAME.safetensors` of the repository; a whee
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from slater.collect.recording import Recording, record_behaviour
+from slater.collect.recording import PAPER_WAY, Recording, record_behaviour
 from slater.data import Dataset, load, save
 from slater.data.download import data_folder
 from slater.errors import InputError
@@ -71,6 +72,7 @@ def benchmark(
     folder: str | Path | None = None,
     *,
     behaviours: str | Path | None = None,
+    paper: bool = False,
     workers: int = 1,
     progress: Callable[[str, int], None] | None = None,
 ) -> Dataset:
@@ -78,14 +80,22 @@ def benchmark(
 
     folder: where it is or will be (default: SLATER_DATA, or the user's cache), as NAME.hdf5
     behaviours: folder of the behaviour files (default: SLATER_BEHAVIOURS, or the repository's)
+    paper: recorded in the paper's way (`PAPER_WAY`); that is other data, for a folder of their own
     workers, progress: as in `record_behaviour`, if it has to be made
     """
     path = Path(folder or data_folder()) / f"{_known(name)}.hdf5"
+    way = PAPER_WAY if paper else {}
+    recording = Recording(episodes=BENCHMARKS[name].episodes, **way)
     if not path.exists():
-        recording = Recording(episodes=BENCHMARKS[name].episodes)
         data = record_behaviour(
             behaviour_path(name, behaviours), recording, workers=workers, progress=progress
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         save(data, path)
-    return load(path)
+    data = load(path)
+    how = json.loads(data.metadata.notes.get("recording", "{}")).get("how", recording.how)
+    if how != recording.how:
+        raise InputError(
+            f"{path} is recorded in the way {how!r}, not {recording.how!r}; take another folder for these."
+        )
+    return data

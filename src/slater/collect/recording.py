@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from slater.envs import Workers, make, record
 from slater.errors import InputError
 from slater.policy import GaussianPolicy
 
-__all__ = ["DensityCheck", "Recording", "check_densities", "record_behaviour", "recorded_source"]
+__all__ = ["PAPER_WAY", "DensityCheck", "Recording", "check_densities", "record_behaviour", "recorded_source"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class Recording:
             raise InputError(f"the seed must be at least 0, not {self.seed}.")
         if self.how not in ("squashed", "clipped"):
             raise InputError(f"sources are recorded squashed or clipped, not {self.how!r}.")
+
+
+#: the paper's way of recording, as fields of a `Recording`: a draw of the policy plus noise on the action
+PAPER_WAY: Mapping[str, Any] = {"how": "clipped", "noise": 0.15}
 
 
 def recorded_source(policy: GaussianPolicy, recording: Recording) -> Source:

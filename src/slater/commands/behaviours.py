@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -58,8 +59,9 @@ class Train:
 class Data:
     """Record the project's datasets from the behaviours in git; those that are there already are kept.
 
-    Example:
+    Examples:
         slater behaviours data ballrun ballcircle --workers 2
+        slater behaviours data cartpole walker --preset paper --folder data/paper
 
     """
 
@@ -69,6 +71,9 @@ class Data:
     """where they go, as NAME.hdf5"""
     behaviours: Path | None = None
     """folder of the behaviour files (default: SLATER_BEHAVIOURS, or the repository's)"""
+    preset: Literal["paper"] | None = None
+    """paper: recorded in the paper's way, a draw of the policy plus noise of 0.15 on the action, clipped; in
+    a folder of their own"""
     workers: int = 1
     """processes that run episodes; the data do not depend on it"""
     fingerprints: Path | None = None
@@ -113,6 +118,10 @@ class Table:
     """Markdown file to write (default: print)"""
     figures: Path | None = None
     """folder for NAME.png, return against cost by source (default: no pictures)"""
+    densities: bool = False
+    """recompute all densities too, as `slater behaviours check` does, and add the table of them"""
+    behaviours: Path | None = None
+    """folder of the behaviour files, for --densities (default: SLATER_BEHAVIOURS, or the repository's)"""
 
 
 def run(args: list[str]) -> int:
@@ -194,9 +203,10 @@ def _data(command: Data) -> int:
     known: dict[str, str] = {}
     if command.fingerprints is not None and command.fingerprints.exists():
         known = dict(line.split() for line in command.fingerprints.read_text().splitlines() if line.strip())
+    paper = command.preset == "paper"
     for name in command.names or BENCHMARKS:
         if (command.folder / f"{name}.hdf5").exists():
-            data = benchmark(name, command.folder)
+            data = benchmark(name, command.folder, paper=paper)
         else:
             try:
                 path = behaviour_path(name, command.behaviours)
@@ -210,8 +220,8 @@ def _data(command: Data) -> int:
             sources = len(load_behaviour(path).sources)
             with episode_bar(name, sources * BENCHMARKS[name].episodes) as progress:
                 data = benchmark(
-                    name, command.folder, behaviours=command.behaviours, workers=command.workers,
-                    progress=progress,
+                    name, command.folder, behaviours=command.behaviours, paper=paper,
+                    workers=command.workers, progress=progress,
                 )  # fmt: skip
         print(
             f"{name}: {len(data.episodes)} episodes, {data.size} rows, fingerprint {data.fingerprint}",
@@ -239,12 +249,13 @@ def _present(names: tuple[str, ...], folder: Path) -> tuple[str, ...]:
 
 
 def _check(command: Check) -> int:
-    from slater.collect.benchmark import behaviour_path, benchmark
+    from slater.collect.benchmark import behaviour_path
     from slater.collect.recording import check_densities
+    from slater.data import load
 
     wrong = False
     for name in _present(command.names, command.folder):
-        data = benchmark(name, command.folder, behaviours=command.behaviours)
+        data = load(command.folder / f"{name}.hdf5")
         checks = check_densities(data, behaviour_path(name, command.behaviours))
         worst = max(check.worst for check in checks)
         weights = [check.mean_weight for check in checks]
@@ -263,20 +274,26 @@ def _check(command: Check) -> int:
 
 
 def _table(command: Table) -> int:
-    from slater.collect.benchmark import BENCHMARKS, benchmark
-    from slater.report.datasets import dataset_picture, dataset_section, datasets_page
+    from slater.collect.benchmark import BENCHMARKS, behaviour_path
+    from slater.collect.recording import check_densities
+    from slater.data import load
+    from slater.report import datasets as report
 
-    sections = []
+    sections, lines, densities = [], [], []
     for name in _present(command.names, command.folder):
-        data = benchmark(name, command.folder)
+        data = load(command.folder / f"{name}.hdf5")
         limits = BENCHMARKS[name].limits
         picture = None
         if command.figures is not None:
             command.figures.mkdir(parents=True, exist_ok=True)
             picture = command.figures / f"{name}.png"
-            dataset_picture(data, name, limits, picture)
-        sections.append(dataset_section(data, name, limits, _beside(picture, command.out)))
-    page = datasets_page(sections)
+            report.dataset_picture(data, name, limits, picture)
+        sections.append(report.dataset_section(data, name, limits, _beside(picture, command.out)))
+        lines.append(report.dataset_line(data, name, limits))
+        if command.densities:
+            checks = check_densities(data, behaviour_path(name, command.behaviours))
+            densities.append(report.density_line(name, checks))
+    page = report.datasets_page(lines, densities, sections)
     if command.out is None:
         print(page)
     else:

@@ -172,6 +172,7 @@ def run(args: list[str]) -> int:
 def _recorded(options: Options) -> Any:
     """The dataset of a behaviour file, written."""
     from slater.collect import Recording, load_behaviour, record_behaviour
+    from slater.collect.recording import PAPER_WAY
     from slater.commands.behaviours import episode_bar
     from slater.data import save
 
@@ -184,7 +185,7 @@ def _recorded(options: Options) -> Any:
     if options.out.exists():
         raise InputError(f"{options.out} is already there; remove it or choose another name.")
     given = {"episodes": options.episodes, "noise": options.noise}
-    settings: dict[str, Any] = {"how": "clipped", "noise": 0.15} if options.preset == "paper" else {}
+    settings: dict[str, Any] = {**PAPER_WAY} if options.preset == "paper" else {}
     settings |= {name: value for name, value in given.items() if value is not None}
     recording = Recording(seed=options.seed, mean_only=options.deterministic, **settings)
     total = len(load_behaviour(options.behaviour).sources) * recording.episodes

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,17 @@ from slater.data import Dataset
 from slater.errors import InputError
 from slater.mixing import lp_weights
 
+if TYPE_CHECKING:
+    from slater.collect.recording import DensityCheck
+
 __all__ = [
     "SourceMeans",
     "best_mixture_of_sources",
+    "dataset_line",
     "dataset_picture",
     "dataset_section",
     "datasets_page",
+    "density_line",
     "source_means",
 ]
 
@@ -105,19 +111,63 @@ def dataset_section(data: Dataset, name: str, limits: Sequence[float], picture: 
     return "\n".join(lines) + "\n"
 
 
-def datasets_page(sections: Sequence[str]) -> str:
-    """The whole page, from the sections of the datasets."""
-    head = """# The project's datasets
+def dataset_line(data: Dataset, name: str, limits: Sequence[float]) -> str:
+    """A dataset as one line of the table of all: its size, its best source, the best that keeps a limit."""
+    sources = source_means(data)
+    middle = sorted(limits)[len(limits) // 2]
+    best = max(sources, key=lambda s: s.mean_return)
+    keeping = [s for s in sources if s.mean_cost <= middle]
+    within = max(keeping, key=lambda s: s.mean_return, default=None)
+    share = 100 * float(np.mean(data.episodes.costs.sum(axis=1) <= middle))
+    kept = f"{within.mean_return:.1f} at {within.mean_cost:.1f}" if within else "none"
+    return (
+        f"| [{name}](#{name}) | {len(data.episodes):,} | {data.size:,} | {len(sources)} | "
+        f"{best.mean_return:.1f} at {best.mean_cost:.1f} | {middle:g} | {share:.0f}% | {kept} |"
+    )
 
-Written by `slater behaviours table --out docs/datasets.md --figures docs/figures/datasets`, from the datasets
-that `make data` records ([collecting](howto/make-data.md)). Returns and costs are sums over an episode,
+
+def density_line(name: str, checks: Sequence[DensityCheck]) -> str:
+    """The densities of a dataset, recomputed, as one line of a table."""
+    weights = [check.mean_weight for check in checks]
+    narrower = [check.narrower_weight for check in checks]
+    errors = [abs(check.narrower_weight - 1.0) / check.narrower_error for check in checks]
+    return (
+        f"| {name} | {sum(check.rows for check in checks):,} | {max(check.worst for check in checks):.1e} | "
+        f"{min(weights):.6f} to {max(weights):.6f} | {min(narrower):.4f} to {max(narrower):.4f} | "
+        f"{max(errors):.1f} |"
+    )
+
+
+def datasets_page(lines: Sequence[str], densities: Sequence[str], sections: Sequence[str]) -> str:
+    """The whole page, from `dataset_line`, `density_line` (none: left out) and `dataset_section` of each."""
+    parts = [HEAD, *lines]
+    if densities:
+        parts += ["", DENSITIES, *densities]
+    return "\n".join(parts) + "\n\n" + "\n".join(sections)
+
+
+HEAD = """# The project's datasets
+
+Written by `slater behaviours table --densities --out docs/datasets.md --figures docs/figures/datasets`, from
+the datasets that `make data` records ([make data](howto/make-data.md)). Returns and costs are sums over an episode,
 undiscounted; `std` is over episodes. A source is a policy of the task's behaviour file; its name says why
 it was kept. "best episode" and "best source" are those of most return within the limit. The best mixture
 draws one source per episode, so that the mean cost keeps the limit: what can be reached without improving
 on any source.
 
-"""
-    return head + "\n".join(sections)
+| dataset | episodes | rows | sources | best source: return at cost | limit | episodes within | best source within |
+|---|---|---|---|---|---|---|---|"""  # noqa: E501  a row of Markdown is one line
+
+DENSITIES = """## Densities
+
+`slater behaviours check`: every density of the log, recomputed from its states, its actions and the behaviour
+file. "itself": mean importance weight of a source under itself, over its sources. "half the noise": mean
+weight of the same policy with half the noise; it is 1 on average only if the actions were drawn with the
+densities that are recorded. The last column has its largest distance from 1 over sources in standard errors,
+rows counted as independent.
+
+| dataset | densities | largest relative difference | itself | half the noise | standard errors |
+|---|---|---|---|---|---|"""
 
 
 def dataset_picture(data: Dataset, name: str, limits: Sequence[float], path: str | Path) -> None:
