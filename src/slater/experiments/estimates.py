@@ -25,6 +25,8 @@ from slater.errors import InputError
 __all__ = ["measure", "summary"]
 
 F64 = NDArray[np.float64]
+#: what the mean of a few rollouts may be off, as a share of max(limit, cost)
+ROLLOUT_LUCK = 0.05
 
 
 def measure(
@@ -86,17 +88,18 @@ def measure(
         append_json_line(out / "policies.jsonl", {"cell": cell, "policies": members})
     true = np.array([member["measured"] for member in members])
     said = Judged(*(np.array([member["said"][part] for member in members]) for part in range(3)))
-    rows = []
+    replayed, rows = found.replays(dataset), []
     for limit in limits:
         task = state_task(dataset, resolve_limits([limit], dataset.cost_names), 0.99)
         own = replace(found, task=task)
-        judged = verdict(task, own, dataset, said.first(found.count))
+        judged = verdict(task, own, said.first(found.count), replayed)
         choice = choose(task, judged, said.after(found.count))
         mean = np.array([in_data_units(task, row) for row in choice.estimates.mean])
-        rows.append(
-            _row(limit, float(task.units.thresholds(task.limits, "episode")[0]), mean, true, choice.weights)
-            | judged.describe(task)
-        )
+        bounds = np.array([in_data_units(task, np.append(row, 0.0)) for row in choice.bounds])
+        per_episode = float(task.units.thresholds(task.limits, "episode")[0])
+        about = judged.describe(task)
+        rows.append(_row(limit, per_episode, mean, bounds, true, choice.weights) | about)
+        rows[-1]["of_reference"] = rows[-1]["measured"][0] / about["reference"]["reward"]
     answer = {"cell": cell, "limits": rows, "policies": members}
     append_json_line(out / "cells.jsonl", answer)
     return answer
@@ -116,15 +119,18 @@ def _kept(folder: Path, dataset: Any) -> list[Any]:
     return member_networks(folder, dataset)
 
 
-def _row(limit: str, per_episode: float, said: F64, true: F64, weights: F64) -> dict[str, Any]:
+def _row(limit: str, per_episode: float, said: F64, bounds: F64, true: F64, weights: F64) -> dict[str, Any]:
     """Errors of the cost's estimates, over policies that a mixture could use in earnest and over the chosen.
 
     An error is counted as it would enter a mixture: relative to max(limit, measured cost), times the limit.
+    `covered`: policies whose measured cost is at most its bound, give or take `ROLLOUT_LUCK` of the limit.
     """
     error = said[:, 1] - true[:, 1]
     counted = error * per_episode / np.maximum(per_episode, true[:, 1])
     used = weights > 0
+    over = (true[:, 1] - bounds[:, 1]) / np.maximum(per_episode, true[:, 1])
     return {
+        "covered": int((over <= ROLLOUT_LUCK).sum()), "policies": len(over),
         "limit": limit, "limit_per_episode": per_episode,
         "estimated": (weights[used] @ said[used]).tolist(), "measured": (weights @ true).tolist(),
         "rms_error": float(np.sqrt(np.mean(counted**2))), "bias": float(counted.mean()),
@@ -136,9 +142,9 @@ def _row(limit: str, per_episode: float, said: F64, true: F64, weights: F64) -> 
 def summary(cells: Sequence[dict[str, Any]]) -> str:
     """A table in Markdown: one line per dataset, seed and limit."""
     lines = [
-        "| data | seed | limit | judged by | reference | estimated | measured | error of all (bias) "
-        "| of the chosen (bias) |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| data | seed | limit | judged by | reference | estimated | measured | of the reference "
+        "| error of all (bias) | of the chosen (bias) | costs covered |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for cell in cells:
         for row in cell["limits"]:
@@ -151,7 +157,8 @@ def summary(cells: Sequence[dict[str, Any]]) -> str:
                 f"| {row['judged_by'] or 'none'} | {reference['reward']:.0f} / {cost:.1f} "
                 f"| {row['estimated'][0]:.0f} / {row['estimated'][1]:.1f} "
                 f"| {row['measured'][0]:.0f} / {row['measured'][1]:.1f} "
-                f"| {row['rms_error']:.1f} ({row['bias']:+.1f}) "
-                f"| {row['chosen_rms_error']:.1f} ({row['chosen_bias']:+.1f}) |"
+                f"| {row['of_reference']:.2f} | {row['rms_error']:.1f} ({row['bias']:+.1f}) "
+                f"| {row['chosen_rms_error']:.1f} ({row['chosen_bias']:+.1f}) "
+                f"| {row['covered']} of {row['policies']} |"
             )
     return "\n".join(lines) + "\n"

@@ -54,7 +54,7 @@ def test_a_gamble_is_not_won_by_luck(world, behaviours, limits):
     data = world.log([worlds.bold(share, world.discrete) for share in behaviours], 240 // len(behaviours), 0)
     task, found = studied(data, limits)
     said = found.estimates([found.policy(k) for k in range(found.count)], jax.random.key(0))
-    judged = verdict(task, found, data, said)
+    judged = verdict(task, found, said, found.replays(data))
     assert judged.best is not None, judged.line(task)
     true = truth(world, task, found, choose(task, judged))
     assert np.all(true[1:-1] <= 1.1 * np.array([float(x) for x in limits])), true

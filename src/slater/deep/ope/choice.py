@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data import Dataset
 from slater.deep.ope.calibration import Calibration, calibrate
 from slater.deep.ope.closed_loop import ClosedLoop, Judged, best_estimator, in_data_units, judge, sentence
 from slater.deep.ope.cohorts import Reference, reference
@@ -112,13 +111,14 @@ class Choice:
         return np.asarray(self.weights[used] @ self.estimates.mean[used])
 
 
-def verdict(task: Task, study: Study, dataset: Dataset, said: Judged) -> Verdict:
-    """The check of the estimators on the cohorts' clones; `dataset` is the log that was studied.
+def verdict(task: Task, study: Study, said: Judged, replayed: F64) -> Verdict:
+    """The check of the estimators on the cohorts' clones.
 
-    said: of all of the study's policies, by `Study.estimates`.
+    said: of all of the study's policies, by `Study.estimates`; replayed: by `Study.replays`. Neither depends
+    on a limit.
     """
     clones = said.first(len(study.cohorts))
-    check = judge(task, study.cohorts, study.sums, "ensemble", clones, study.replays(dataset))
+    check = judge(task, study.cohorts, study.sums, "ensemble", clones, replayed)
     calibration = calibrate(task, study.cohorts, study.sums, check, clones) if check.passes else None
     best = reference(study.cohorts, study.sums, task.tau)
     return Verdict(study, said, {check.name: check}, best, calibration)

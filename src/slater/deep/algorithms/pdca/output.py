@@ -128,7 +128,7 @@ class Bounds(Output):
         whole = _loaded(dataset)
         own = study(whole, task, self.settings, cache_folder())
         said = own.estimates([own.policy(k) for k in range(own.count)], jax.random.key(0))
-        found = verdict(task, own, whole, said)
+        found = verdict(task, own, said, own.replays(whole))
         labels = [f"clone of {name}" for name in own.cohorts.names]
         labels += [f"in-sample policy of multiplier {x:g}" for x in self.settings.in_sample.multipliers]
         return Check(
