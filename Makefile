@@ -12,7 +12,9 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Slater needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev,bullet,rwrl]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,bullet,rwrl]' || \
+	  { echo 'the versions of constraints.txt cannot be had here; taking what pyproject.toml allows'; \
+	    $(BIN)/python -m pip install --quiet --editable '.[dev,bullet,rwrl]'; }
 	$(BIN)/python -m pip install --quiet --no-deps 'bullet-safety-gym==1.4.0' 'dsrl==0.1.0' 'icu-sepsis==2.0.1' tqdm
 	@touch $(STAMP)
 

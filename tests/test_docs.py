@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,21 @@ def test_the_site_builds_strictly_and_names_every_command_and_algorithm(tmp_path
         page = (tmp_path / "algorithms" / f"{name}.html").read_text()
         assert "gradient iterations" in page, f"the page of {name} lacks its settings"
         assert "{{" not in page
+
+
+def links(page: Path) -> list[str]:
+    """Where the links and pictures of a page lead."""
+    return re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.S))
+
+
+def test_links_that_the_site_does_not_check_lead_somewhere():
+    """Files that GitHub shows beside the site: their links are files; addresses are whole, and encrypted."""
+    outside = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+    for page in (*outside, *(ROOT / "docs").rglob("*.md")):
+        for link in links(page):
+            if "://" in link:
+                address = urllib.parse.urlsplit(link)
+                assert address.scheme == "https", f"{page.name}: {link}"
+                assert "." in address.netloc, f"{page.name}: {link}"
+            elif page in outside and not link.startswith("#"):
+                assert (ROOT / link.split("#")[0]).exists(), f"{page.name}: {link}"

@@ -69,3 +69,15 @@ def test_an_exported_run_acts_as_its_mixture(folder, tmp_path, capsys):
         np.testing.assert_allclose(action, mean, atol=1e-6)
     about = json.loads({p.key: p.value for p in onnx.load(file).metadata_props}["slater"])
     assert about["limits"] == ["c0=5", "c1=4"]
+    first, second = about["contract"]["observations"]
+    assert (first["name"], second["name"]) == ("observation 0", "observation 1")
+    assert first["low"] < first["high"]
+    assert "verdict" not in about  # nobody has asked for one
+    certificate = {"verdict": "pass", "sentence": "It keeps its limits.", "confidence": 0.95}
+    (folder / "certificate.json").write_text(json.dumps(certificate))
+    try:
+        assert main(["export", str(folder), "--onnx", str(file)]) == 0
+    finally:
+        (folder / "certificate.json").unlink()
+    about = json.loads({p.key: p.value for p in onnx.load(file).metadata_props}["slater"])
+    assert about["verdict"] == certificate

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slater.commands.parse import Positional, parse
+from slater.disk import read_json
 from slater.errors import InputError
 from slater.runs import is_run, open_run
 
@@ -49,6 +50,9 @@ def run(args: list[str]) -> int:
     elif path.is_dir():
         raise InputError(f"{path} is not a run: it has no run.json.")
     policy = load(path)
+    if (promise := getattr(policy, "contract", None)) is not None:
+        contract["contract"] = promise.to_json()
+    contract |= _verdict(path.parent)
     save_onnx(policy, options.onnx, contract=contract)
     print(f"written: {options.onnx} (ONNX, opset {OPSET})")
     if isinstance(policy, Mixture) and len(policy.members) > 1:
@@ -57,3 +61,11 @@ def run(args: list[str]) -> int:
             "weights in the file's metadata."
         )
     return 0
+
+
+def _verdict(folder: Path) -> dict[str, Any]:
+    """What `slater certify` said about the run in this folder, if it was asked."""
+    if not (folder / "certificate.json").exists():
+        return {}
+    found = read_json(folder / "certificate.json", "a certificate")
+    return {"verdict": {name: found.get(name) for name in ("verdict", "sentence", "confidence")}}
