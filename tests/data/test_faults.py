@@ -57,6 +57,33 @@ def test_a_chunk_that_is_missing_among_others_is_still_an_error(tmp_path):
         load(tmp_path / "b.hdf5")
 
 
+def test_an_hdf5_shape_of_a_billion_rows_is_refused_and_not_read(tmp_path):
+    """One flipped bit in a shape: libhdf5 would plan for a hundred million chunks that are not there."""
+    data = walk()
+    path = tmp_path / "a.hdf5"
+    with h5py.File(path, "w") as file:
+        for name in (*FIELDS, "costs"):
+            array = getattr(data, name)
+            wide = (None, *array.shape[1:])
+            file.create_dataset(name, data=array, chunks=(10, *array.shape[1:]), maxshape=wide)
+            file[name].resize(10**9 + len(array), axis=0)
+    with pytest.raises(InputError, match=r"shape \(10000000.*not all of that is in the file"):
+        load(path)
+
+
+def test_a_minari_shape_of_a_billion_rows_is_refused_and_not_read(tmp_path, monkeypatch):
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    save(walk(), "minari:large/a-v0")
+    with h5py.File(tmp_path / "large" / "a-v0" / "data" / "main_data.hdf5", "r+") as file:
+        values = file["episode_3/actions"][()]
+        del file["episode_3/actions"]
+        file["episode_3"].create_dataset("actions", data=values, chunks=values.shape, maxshape=(None, 2))
+        file["episode_3/actions"].resize(10**9, axis=0)
+    with pytest.raises(InputError, match=r"episode 3 is damaged.*not all of that is in the file"):
+        load("minari:large/a-v0")
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning:minari")
 def test_minari_episodes_without_any_final_flag_all_end_by_timeouts(tmp_path, monkeypatch):
     minari = pytest.importorskip("minari")

@@ -39,7 +39,13 @@ from slater.data.formats.base import (
     refuse_near_names,
 )
 from slater.data.formats.hdf5_file import CarefulFile
-from slater.data.formats.hdf5_guard import lost_chunks, never_written, odd_number_type, zeroed_chunk
+from slater.data.formats.hdf5_guard import (
+    larger_than_stored,
+    lost_chunks,
+    never_written,
+    odd_number_type,
+    zeroed_chunk,
+)
 from slater.data.names import NameCodes, named_codes
 from slater.data.problems import Findings
 from slater.data.tasks import Task, task_of_file
@@ -128,6 +134,11 @@ class DsrlSource(Source):
         for part in parts:
             if part.ndim == 0:
                 raise InputError(f"{self._path}: {part.name} is a single value, not one entry per row.")
+            if larger_than_stored(part):
+                raise InputError(
+                    f"{self._path}: {part.name} says it has the shape {part.shape}, but not all of that is in "
+                    "the file: damaged."
+                )
             if odd_number_type(part):
                 raise InputError(
                     f"{self._path}: {part.name} has a number type that no machine uses: damaged."

@@ -1,7 +1,8 @@
 """What HDF5 reads without a word although it is not what was written.
 
 A chunk that its index does not find reads as zeros; a float type with a wrong exponent or byte order reads
-as other numbers. One flipped bit is enough for either, so a reader has to ask.
+as other numbers; a shape of a billion rows keeps libhdf5 busy with chunks that are not there. One flipped bit
+is enough for any of these, so a reader has to ask.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["lost_chunks", "never_written", "odd_number_type", "zeroed_chunk"]
+__all__ = ["larger_than_stored", "lost_chunks", "never_written", "odd_number_type", "zeroed_chunk"]
+
+#: What a dataset that was created and never written may claim to hold, in bytes.
+_UNWRITTEN_BYTES = 2**28
 
 #: Filters under which zeros stay zeros, byte by byte: deflate, shuffle, Fletcher-32.
 _DEFLATE, _SHUFFLE, _FLETCHER = 1, 2, 3
@@ -40,12 +44,34 @@ def never_written(dataset: h5py.Dataset) -> bool:
     return bool(status == h5py.h5d.SPACE_STATUS_NOT_ALLOCATED and dataset.id.get_storage_size() == 0)
 
 
+def larger_than_stored(dataset: h5py.Dataset) -> bool:
+    """Whether the shape promises more than the file can hold, so that reading it would not come to an end.
+
+    A chunk that is not in the file counts as zeros in HDF5, and libhdf5 plans for each of them.
+    """
+    if not dataset.size:  # None where there is no shape at all
+        return False
+    nbytes = dataset.size * dataset.id.get_type().get_size()
+    if never_written(dataset):
+        return bool(nbytes > _UNWRITTEN_BYTES)
+    if dataset.chunks is None:
+        return bool(dataset.id.get_storage_size() < nbytes)
+    return _chunks(dataset) > dataset.id.get_num_chunks()
+
+
+def _chunks(dataset: h5py.Dataset) -> int:
+    """How many chunks the shape asks for."""
+    return math.prod(-(-n // c) for n, c in zip(dataset.shape, dataset.chunks, strict=True))
+
+
 def lost_chunks(dataset: h5py.Dataset) -> int:
     """How many chunks are not in the file, or not of the size that their filters give them."""
     if dataset.size == 0 or never_written(dataset):
         return 0
     if dataset.chunks is None:
         return int(dataset.id.get_storage_size() == 0)
+    if larger_than_stored(dataset):  # not by a look at each: there may be billions
+        return _chunks(dataset) - int(dataset.id.get_num_chunks())
     kinds = _filters(dataset)
     nbytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
     lost = 0

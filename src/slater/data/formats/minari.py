@@ -14,9 +14,11 @@ import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,11 +34,14 @@ from slater.data.formats.base import (
     listing,
     mapped_roles,
 )
+from slater.data.formats.hdf5_guard import larger_than_stored
 from slater.errors import InputError
 
 __all__ = ["MinariSink", "MinariSource", "is_minari"]
 
 _NOTES = "slater"
+#: Groups within groups in an episode, at most.
+_DEPTH = 32
 
 
 def _minari() -> Any:
@@ -138,12 +143,20 @@ class MinariSource(Source):
             raise InputError(f"{self.name}: its discrete actions do not start at 0, which is not supported.")
 
     def _read(self) -> Iterator[dict[str, NDArray[Any]]]:
-        try:
-            episodes = iter(self._storage.get_episodes(range(self._episodes)))
-        except Exception as error:  # as above
-            damaged(self.name, error, "Minari dataset")
+        with ExitStack() as stack:
+            try:
+                file = self._folder / "main_data.hdf5"  # where Minari keeps the format hdf5
+                guard = stack.enter_context(h5py.File(file, "r")) if file.is_file() else None
+                episodes = iter(self._storage.get_episodes(range(self._episodes)))
+            except Exception as error:  # as above
+                damaged(self.name, error, "Minari dataset")
+            yield from self._read_all(episodes, guard)
+
+    def _read_all(self, episodes: Iterator[Any], guard: h5py.File | None) -> Iterator[dict[str, NDArray[Any]]]:
         for number in range(self._episodes):
             try:
+                if guard is not None and f"episode_{number}" in guard:
+                    _check_sizes(guard[f"episode_{number}"])
                 episode = next(episodes)
                 block = self._columns_of(episode, number)
             except InputError:
@@ -235,6 +248,17 @@ class MinariSource(Source):
                 held, count = [], 0
         if held:
             yield _join(held)
+
+
+def _check_sizes(item: Any, depth: int = 0) -> None:
+    """Refuse what libhdf5 would not finish reading; it is asked before Minari reads a whole episode."""
+    if depth > _DEPTH:
+        raise ValueError("its groups contain themselves")
+    if isinstance(item, h5py.Group):
+        for key in item:
+            _check_sizes(item[key], depth + 1)
+    elif isinstance(item, h5py.Dataset) and larger_than_stored(item):
+        raise ValueError(f"{item.name} says it has the shape {item.shape}, but not all of that is in the file")
 
 
 def _numbers(values: Any) -> tuple[float, ...]:
