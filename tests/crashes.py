@@ -45,14 +45,16 @@ OFTEN = ["--log-every", "10", "--checkpoint-every", "10"]
 class Command:
     """A command of `slater`: its words, given the data and the folder to write to, and what it leaves.
 
-    again: the words to go on with, given the same; left: what must be the same to the bit.
+    again: the words to go on with, given the same; left: what must be the same to the bit. before: what is in
+    the folder already, and that or what is left must be there after every fault.
     """
 
     words: Callable[[Path, Path], Sequence[str]]
     left: Callable[[Path], Any]
     again: Callable[[Path, Path], Sequence[str]] | None = None
+    before: Callable[[Path], None] | None = None
     faults: tuple[str, ...] = ("kill", "interrupt", "disk", "rename")
-    #: more of the draws go to commands that are quick
+    #: of all faults, in parts: more for commands that are quick
     share: int = 1
 
 
@@ -98,9 +100,18 @@ def training(algorithm: str, *more: str, share: int) -> Command:
     return Command(words, weights, again=resume_or_again(words), share=share)
 
 
+def older_store(out: Path) -> None:
+    """A store of other data where a new one will be written."""
+    from slater.data import save
+
+    from .deep.problems import pointmass
+
+    save(pointmass(seed=1), out / "data.store")
+
+
 COMMANDS: dict[str, Command] = {
-    "train bc": training("bc", "--steps", "200", "--no-estimate", share=6),
-    "train pdca": training("pdca", "--steps", "60", *PHASES, share=2),
+    "train bc": training("bc", "--steps", "200", "--no-estimate", share=10),
+    "train pdca": training("pdca", "--steps", "60", *PHASES, share=3),
     "sweep": Command(
         lambda data, out: [
             "train", "bc", str(data), "--out", str(out / "sweep"), "--limit", "5", "--sweep", "seed=0,1",
@@ -132,7 +143,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "store": Command(
         lambda data, out: ["data", "convert", str(data), str(out / "data.store")],
-        lambda out: content(out / "data.store"), share=10,
+        lambda out: content(out / "data.store"), share=8,
+    ),
+    "store again": Command(
+        lambda data, out: ["data", "convert", str(data), str(out / "data.store"), "--overwrite"],
+        lambda out: content(out / "data.store"), before=older_store, share=8,
     ),
 }  # fmt: skip
 
@@ -242,10 +257,12 @@ class Harness:
                 out = self.folder / f"clean-{name.replace(' ', '-')}-{turn.replace(' ', '-')}"
                 out.mkdir()
                 said = self.folder / f"{out.name}.txt"
+                if command.before is not None:
+                    command.before(out)
                 code, used, renames, _ = run(command.words(self.data, out), said)
                 if code != 0:
                     raise SystemExit(f"{name} fails undisturbed:\n{said.read_text()}")
-                size = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
+                size = size_of(out)
                 self.clean[name] = used, renames, size, command.left(out)
                 shutil.rmtree(out)
         return self.clean[name]
@@ -258,8 +275,15 @@ class Harness:
         out = self.folder / f"out-{self.number}"
         out.mkdir()
         on_small_disk = "disk" in faults
+        room = int(self.rng.uniform(0.02, 0.9) * size)
         if on_small_disk:
-            mount(out, int(self.rng.uniform(0.02, 0.9) * size))
+            mount(out, room if command.before is None else 1 << 28)
+        former = None
+        if command.before is not None:
+            command.before(out)
+            former = command.left(out)
+            if on_small_disk:
+                mount(out, room + size_of(out), again=True)
         said = self.folder / f"said-{self.number}.txt"
         words = ""
         try:
@@ -283,10 +307,12 @@ class Harness:
                     mount(out, 1 << 28, again=True)
                 if fault != "kill" and ("Traceback" in words or code == 70):
                     return Outcome(
-                        name, tuple(faults), "wrong", f"a traceback after {fault}: {words[-1500:]}"
+                        name, tuple(delivered), "wrong", f"a traceback after {fault}: {words[-1500:]}"
                     )
                 if finished(command, out, expected):
                     break
+                if former is not None and not finished(command, out, former):
+                    return Outcome(name, tuple(delivered), "wrong", f"what was there is lost: {words[-500:]}")
             if not finished(command, out, expected):
                 wait_for_session_end()
                 said.write_bytes(b"")
@@ -308,6 +334,11 @@ class Harness:
 def wait_for_session_end() -> None:
     """Workers whose parent was killed get a moment to save and end; a new command waits for them too."""
     time.sleep(0.2)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the files below a folder."""
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
 
 
 def finished(command: Command, out: Path, expected: Any) -> bool:
@@ -360,18 +391,22 @@ def main() -> int:
     small_disks = may_mount()
     if not small_disks:
         print("full disks are left out: a small tmpfs needs root")
-    names = [name for name in options.only for _ in range(COMMANDS[name].share)]
     outcomes: list[Outcome] = []
+    counts = Counter[str]()
     with tempfile.TemporaryDirectory(prefix="slater-crashes-") as folder:
         harness = Harness(Path(folder), options.seed)
         rng = random.Random(options.seed)
-        while sum(len(outcome.faults) for outcome in outcomes) < options.faults:
-            name = rng.choice(names)
+        while counts.total() < options.faults:
+            # the command that is furthest behind its share
+            name = min(options.only, key=lambda name: counts[name] / COMMANDS[name].share)
             possible = [fault for fault in COMMANDS[name].faults if small_disks or fault != "disk"]
+            began = time.monotonic()
             outcome = harness.chain(name, [rng.choice(possible) for _ in range(rng.randint(1, 3))])
             outcomes.append(outcome)
+            counts[name] += len(outcome.faults)
             print(
-                f"{outcome.command}: {', '.join(outcome.faults)}: {outcome.verdict} {outcome.words}",
+                f"{outcome.command}: {', '.join(outcome.faults)}: {outcome.verdict} {outcome.words} "
+                f"({time.monotonic() - began:.0f} s)",
                 flush=True,
             )
     table = Counter((outcome.command, fault) for outcome in outcomes for fault in outcome.faults)

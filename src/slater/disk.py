@@ -168,6 +168,9 @@ def locked(
     finally:
         with suppress(OSError):
             note.unlink(missing_ok=True)
+            if beside and os.name == "posix":
+                # nothing is left beside a user's file; who opened this one meanwhile notices that it is gone
+                file.unlink(missing_ok=True)
         lock.release()
 
 

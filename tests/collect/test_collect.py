@@ -185,5 +185,8 @@ def test_a_second_process_that_collects_into_the_same_file_is_refused(tmp_path):
     from slater.disk import locked
 
     plan = Plan("collect_toys:Pay", ((0.0,),), steps=20, episodes=1)
-    with locked(tmp_path / "out.npz", beside=True), pytest.raises(InputError, match="is in use by process"):
+    with (
+        locked(tmp_path / "out.npz.parts", beside=True),
+        pytest.raises(InputError, match="is in use by process"),
+    ):
         collect(plan, tmp_path / "out.npz")

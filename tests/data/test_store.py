@@ -1,13 +1,20 @@
 """The store: the same content as in memory, read a batch at a time."""
 
+import errno
+import os
 import pickle
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from slater.data import ReadOptions, StoredDataset, inspect, load, open_dataset, save
+from slater.data import Metadata, ReadOptions, StoredDataset, inspect, load, open_dataset, save
 from slater.data.dataset import ROW_FIELDS
+from slater.data.files import sink_for
+from slater.data.formats.base import Notes
 from slater.data.statistics import StatisticsBuilder
 from slater.errors import InputError
 
@@ -187,3 +194,77 @@ def test_open_dataset_chooses_by_what_fits(tmp_path):
         open_dataset(tmp_path / "a.store", ReadOptions(horizon=3))
     with pytest.raises(InputError, match="is no store"):
         StoredDataset(tmp_path / "a.hdf5")
+
+
+# -- one writer at a time, and replacing one that is there --------------------------------------------------
+
+
+def test_a_store_that_is_being_written_is_in_use_and_the_other_process_is_named(tmp_path):
+    sink = sink_for(tmp_path / "a.store", Notes(Metadata(), ("cost",), False))
+    with pytest.raises(InputError, match=rf"a\.store is in use by process {os.getpid()}"):
+        save(walk(), tmp_path / "a.store")
+    sink.abandon()
+    save(walk(), tmp_path / "a.store")
+    assert StoredDataset(tmp_path / "a.store").fingerprint == walk().fingerprint
+
+
+def test_what_a_killed_writer_left_is_taken_away(tmp_path):
+    code = "import os, sys; from tests.data.make import walk; from slater.data.formats import store; "
+    code += (
+        "store._to_disk = lambda path: os._exit(9); from slater.data import save; save(walk(), sys.argv[1])"
+    )
+    root = Path(__file__).parent.parent.parent
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.store")], cwd=root, check=False)
+    assert done.returncode == 9
+    assert (tmp_path / ".a.store.new").is_dir()
+    with pytest.raises(InputError, match="There is no file"):
+        load(tmp_path / "a.store")
+    save(walk(seed=1), tmp_path / "a.store")
+    assert load(tmp_path / "a.store").fingerprint == walk(seed=1).fingerprint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.store"]
+
+
+def test_a_store_is_there_again_when_its_replacement_cannot_be_renamed(tmp_path, monkeypatch):
+    save(walk(), tmp_path / "a.store")
+    real = os.replace
+
+    def replace(source, target):
+        if Path(source).name == ".a.store.new":
+            raise OSError(errno.EIO, "Input/output error")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(InputError, match="cannot be written: Input/output error"):
+        save(walk(seed=1), tmp_path / "a.store", overwrite=True)
+    assert load(tmp_path / "a.store").fingerprint == walk().fingerprint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.store"]
+
+
+@pytest.mark.parametrize("opens", [load, StoredDataset, open_dataset])
+def test_a_replacement_that_died_between_its_renames_is_finished_by_the_next_reader(tmp_path, opens):
+    path = tmp_path / "a.store"
+    save(walk(seed=1), path)
+    path.rename(tmp_path / ".a.store.new")
+    save(walk(), tmp_path / "b.store")
+    (tmp_path / "b.store").rename(tmp_path / ".a.store.old")
+    assert opens(path).fingerprint == walk(seed=1).fingerprint
+    assert not (tmp_path / ".a.store.old").exists()
+
+
+def test_a_store_that_only_waits_under_its_other_name_is_said_and_not_lost(tmp_path):
+    path, old = tmp_path / "a.store", tmp_path / ".a.store.old"
+    save(walk(), path)
+    path.rename(old)
+    for attempt in (lambda: load(path), lambda: save(walk(seed=1), path, overwrite=True)):
+        with pytest.raises(InputError, match=r"what it held before is .*\.a\.store\.old: rename that"):
+            attempt()
+    old.rename(path)
+    assert load(path).fingerprint == walk().fingerprint
+
+
+def test_rows_of_another_store_do_not_pass_for_those_of_the_one_that_was_opened(tmp_path):
+    save(walk(), tmp_path / "a.store")
+    opened = StoredDataset(tmp_path / "a.store")
+    save(walk(seed=1), tmp_path / "a.store", overwrite=True)
+    with pytest.raises(InputError, match="was replaced or changed while it was in use"):
+        opened.load()

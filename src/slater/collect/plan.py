@@ -142,7 +142,8 @@ def collect(
     return, cost) hears of every training episode, finished(stage) of every finished penalty. A second process
     that collects into the same file is refused.
     """
-    with locked(out, beside=True):
+    # not the place of the dataset itself: a store that is written there has a lock of its own
+    with locked(_parts(Path(out)), beside=True):
         return _collect(plan, Path(out), workers, watch, finished)
 
 
@@ -204,9 +205,14 @@ def _keep_curves(plan: Plan, parts: Path, out: Path) -> None:
     write_atomic(out.with_name(out.name + ".curves.jsonl"), "".join(f"{line}\n" for line in lines).encode())
 
 
+def _parts(out: Path) -> Path:
+    """The folder for work in progress on the dataset `out`."""
+    return out.with_name(out.name + ".parts")
+
+
 def _claim(plan: Plan, out: Path) -> Path:
     """The folder for work in progress; it must be new, or belong to the same plan."""
-    parts = out.with_name(out.name + ".parts")
+    parts = _parts(out)
     path = parts / "plan.json"
     content = json.dumps(plan.record(), indent=1)
     try:

@@ -75,6 +75,7 @@ def parse_given(options: type[Options], args: list[str], command: str) -> tuple[
     app = App(
         name=f"slater {command}", help=text, help_format="plaintext", version_flags=[],
         result_action="return_value", default_parameter=Parameter(negative=()),
+        suppress_keyboard_interrupt=False,  # the commands say what Ctrl-C left
     )  # fmt: skip
     app["--help"].show = False
     app.default(build)

@@ -19,7 +19,7 @@ from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Sourc
 from slater.data.formats.dsrl import DsrlSink, DsrlSource
 from slater.data.formats.minari import MinariSink, MinariSource, is_minari
 from slater.data.formats.npz import NpzSink, NpzSource
-from slater.data.formats.store import StoreSink, StoreSource, is_store
+from slater.data.formats.store import StoreSink, StoreSource, is_store, settle
 from slater.data.formats.tables import TableSink, TableSource, parquet_files
 from slater.data.missing import Missing, MissingValues
 from slater.data.order import watch_time
@@ -73,6 +73,7 @@ def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
     if text.startswith("minari:"):
         return MinariSource(text, options)
     file = Path(path)
+    settle(file)
     if not file.exists():
         raise InputError(f"There is no file {path}.")
     if is_store(file):
@@ -248,6 +249,7 @@ def open_dataset(
 
     advice: how to allow more, added to that sentence.
     """
+    settle(Path(path))
     if is_store(Path(path)):
         if options not in (None, ReadOptions()):
             raise InputError(f"{path} is a store; give options when converting to it, not when opening it.")
@@ -289,6 +291,22 @@ def sink_for(path: str | Path, notes: Notes) -> Sink:
     return _WRITERS[kind](target, notes)
 
 
+def _refuse_existing(target: str | Path, overwrite: bool) -> None:
+    if not overwrite and not str(target).startswith("minari:") and Path(target).exists():
+        raise InputError(f"{target} is already there; remove it, or say that it may be overwritten.")
+
+
+def _begin(target: str | Path, notes: Notes, overwrite: bool) -> Sink:
+    """A writer; a store has its lock now, so one that another process finished meanwhile is seen."""
+    sink = sink_for(target, notes)
+    try:
+        _refuse_existing(target, overwrite)
+    except InputError:
+        sink.abandon()
+        raise
+    return sink
+
+
 def convert(
     source: str | Path,
     target: str | Path,
@@ -301,19 +319,18 @@ def convert(
 
     progress: called with rows done and rows in all (None if not known beforehand).
     """
-    existing = Path(target)
-    if not str(target).startswith("minari:") and existing.exists():
-        if not overwrite:
-            raise InputError(f"{target} is already there; remove it, or say that it may be overwritten.")
-        if not str(source).startswith("minari:") and existing.resolve() == Path(source).resolve():
+    settle(Path(target))
+    _refuse_existing(target, overwrite)
+    if not str(target).startswith("minari:") and Path(target).exists():
+        if not str(source).startswith("minari:") and Path(target).resolve() == Path(source).resolve():
             raise InputError(f"{source} cannot be converted onto itself; give another name.")
-        if existing.is_dir() and not is_store(existing):
+        if Path(target).is_dir() and not is_store(Path(target)):
             raise InputError(f"{target} is a folder that is no store; remove it yourself.")
     opened = open_file(source, options)
     with opened.source:
         layout = opened.require_layout()
         total = next((c.rows for c in opened.source.columns.values() if c.rows is not None), None)
-        sink = sink_for(target, Notes(opened.metadata, layout.cost_names, layout.discrete))
+        sink = _begin(target, Notes(opened.metadata, layout.cost_names, layout.discrete), overwrite)
         content = Fingerprint(layout.cost_names)
         counter = EpisodeCounter(len(layout.cost_names), opened.metadata.horizon)
         done = 0
@@ -335,9 +352,9 @@ def convert(
 
 def save(dataset: Dataset, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a dataset in the format that the name of `path` says."""
-    if not overwrite and not str(path).startswith("minari:") and Path(path).exists():
-        raise InputError(f"{path} is already there; remove it or say overwrite=True.")
-    sink = sink_for(path, Notes(dataset.metadata, dataset.cost_names, dataset.discrete))
+    settle(Path(path))
+    _refuse_existing(path, overwrite)
+    sink = _begin(path, Notes(dataset.metadata, dataset.cost_names, dataset.discrete), overwrite)
     try:
         for start in range(0, dataset.size, BLOCK_ROWS):
             sink.write(dataset.rows(start, start + BLOCK_ROWS))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,12 +22,16 @@ from numpy.typing import ArrayLike, NDArray
 from slater.data.assemble import Rows
 from slater.data.dataset import Batch, Dataset, Metadata
 from slater.data.episodes import Episodes
-from slater.data.formats.base import BLOCK_ROWS
-from slater.data.formats.store import HEADER_BYTES, StoreNotes, columns_of, is_store
+from slater.data.formats.base import BLOCK_ROWS, damaged
+from slater.data.formats.store import HEADER_BYTES, StoreNotes, columns_of, is_store, settle
 from slater.data.statistics import Statistics
 from slater.errors import InputError
 
 __all__ = ["StoredDataset"]
+
+
+def _file_id(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class StoredDataset:
@@ -39,8 +43,13 @@ class StoredDataset:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        settle(self.path)
         if not is_store(self.path):
             raise InputError(f"{path} is no store; make one with `slater data convert FILE {path}`.")
+        try:  # before the notes: a store that is put in its place after this is noticed
+            self._rows_id = _file_id(os.stat(self.path / "rows.npy"))
+        except OSError as error:
+            damaged(self.path, error, "store")
         self._notes, self._all_episodes, self._unknown = StoreNotes.read(self.path)
         self._chosen = np.arange(len(self._all_episodes))
         self._descriptor: int | None = None
@@ -154,6 +163,7 @@ class StoredDataset:
         part = object.__new__(StoredDataset)
         part.__dict__.update(
             path=self.path,
+            _rows_id=self._rows_id,
             _notes=self._notes,
             _all_episodes=self._all_episodes,
             _unknown=self._unknown,
@@ -222,7 +232,8 @@ class StoredDataset:
 
     def _records(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         if self._descriptor is None:
-            self._descriptor = os.open(self.path / "rows.npy", os.O_RDONLY)
+            with self._open_rows() as file:
+                self._descriptor = os.dup(file.fileno())
         length, descriptor = self._notes.dtype.itemsize, self._descriptor
         order = np.argsort(rows, kind="stable")  # in the order of the file: fewer seeks
         offsets = (HEADER_BYTES + rows[order] * length).tolist()
@@ -232,6 +243,17 @@ class StoredDataset:
         records = np.empty(len(rows), dtype=self._notes.dtype)
         records[order] = np.frombuffer(read, dtype=self._notes.dtype)
         return records
+
+    def _open_rows(self) -> BinaryIO:
+        """The rows that belong to the notes; another store may have been put in this one's place."""
+        try:
+            file = open(self.path / "rows.npy", "rb")  # noqa: SIM115 (the caller closes it)
+        except OSError as error:
+            raise InputError(f"{self.path}/rows.npy cannot be read: {error.strerror}.") from None
+        if _file_id(os.fstat(file.fileno())) != self._rows_id:
+            file.close()
+            raise InputError(f"{self.path} was replaced or changed while it was in use; begin again with it.")
+        return file
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Rows]:
         """All rows of the chosen episodes in order, about `rows` at a time, as columns, as `Dataset.rows`."""
@@ -246,7 +268,7 @@ class StoredDataset:
         """Records of increasing rows, read in runs of consecutive ones."""
         breaks = np.flatnonzero(np.diff(index) != 1) + 1
         parts = []
-        with open(self.path / "rows.npy", "rb") as file:
+        with self._open_rows() as file:
             for run in np.split(index, breaks):
                 file.seek(HEADER_BYTES + int(run[0]) * self._notes.dtype.itemsize)
                 parts.append(np.fromfile(file, dtype=self._notes.dtype, count=len(run)))

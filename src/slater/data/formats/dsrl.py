@@ -136,8 +136,8 @@ class DsrlSource(Source):
                 raise InputError(f"{self._path}: {part.name} is a single value, not one entry per row.")
             if larger_than_stored(part):
                 raise InputError(
-                    f"{self._path}: {part.name} says it has the shape {part.shape}, but not all of that is in "
-                    "the file: damaged."
+                    f"{self._path}: {part.name} says it has the shape {part.shape}, but not all of that is "
+                    "in the file: damaged."
                 )
             if odd_number_type(part):
                 raise InputError(

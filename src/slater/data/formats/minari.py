@@ -152,7 +152,9 @@ class MinariSource(Source):
                 damaged(self.name, error, "Minari dataset")
             yield from self._read_all(episodes, guard)
 
-    def _read_all(self, episodes: Iterator[Any], guard: h5py.File | None) -> Iterator[dict[str, NDArray[Any]]]:
+    def _read_all(
+        self, episodes: Iterator[Any], guard: h5py.File | None
+    ) -> Iterator[dict[str, NDArray[Any]]]:
         for number in range(self._episodes):
             try:
                 if guard is not None and f"episode_{number}" in guard:
@@ -258,7 +260,9 @@ def _check_sizes(item: Any, depth: int = 0) -> None:
         for key in item:
             _check_sizes(item[key], depth + 1)
     elif isinstance(item, h5py.Dataset) and larger_than_stored(item):
-        raise ValueError(f"{item.name} says it has the shape {item.shape}, but not all of that is in the file")
+        raise ValueError(
+            f"{item.name} says it has the shape {item.shape}, but not all of that is in the file"
+        )
 
 
 def _numbers(values: Any) -> tuple[float, ...]:

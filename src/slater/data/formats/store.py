@@ -8,6 +8,10 @@
 
 Records are packed so that a random transition is one read from disk. With propensities in them the format is
 2, without them 1, as it was before there were any.
+
+A store is written by one process at a time, in the hidden folder `.X.store.new` beside its place. Where there
+is one already, that becomes `.X.store.old` when the new one is whole, the new one is renamed into its place,
+and the old one is removed. Whatever dies between two of these, `settle` finishes.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +34,10 @@ from slater.data.dataset import Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source, damaged
 from slater.data.statistics import Statistics, StatisticsBuilder
+from slater.disk import locked
 from slater.errors import InputError
 
-__all__ = ["HEADER_BYTES", "StoreNotes", "StoreSink", "StoreSource", "columns_of", "is_store"]
+__all__ = ["HEADER_BYTES", "StoreNotes", "StoreSink", "StoreSource", "columns_of", "is_store", "settle"]
 
 _FORMATS = (1, 2)
 HEADER_BYTES = 4096
@@ -41,6 +47,52 @@ _EPISODE_FIELDS = ("starts", "stops", "returns", "costs", "terminated", "complet
 def is_store(path: Path) -> bool:
     """Whether a path is a folder made by `slater data convert ... X.store`."""
     return path.is_dir() and (path / "notes.json").is_file()
+
+
+def _new(path: Path) -> Path:
+    """Where the store at `path` is written until it is whole."""
+    return path.with_name(f".{path.name}.new")
+
+
+def _old(path: Path) -> Path:
+    """Where the store that was at `path` waits until the new one has its place."""
+    return path.with_name(f".{path.name}.old")
+
+
+def settle(path: Path) -> None:
+    """Finish what a process that died left half done while it replaced the store at `path`.
+
+    After this the store is in its place if there is one; an `InputError` says where it is otherwise.
+    """
+    if path.suffix.lower() != ".store" or path.exists() or not _old(path).exists():
+        return
+    # a process that lives needs a moment between two renames
+    with locked(path, beside=True, wait=10.0):
+        _settle(path)
+
+
+def _settle(path: Path) -> None:
+    """As `settle`, by the process that holds the lock."""
+    new, old = _new(path), _old(path)
+    try:
+        if old.exists() and not path.exists():
+            if not is_store(new):
+                raise InputError(
+                    f"{path} was being replaced when its writer died; what it held before is {old}: rename "
+                    "that, or remove it."
+                )
+            os.replace(new, path)
+        for folder in (new, old):
+            _remove(folder)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def _remove(store: Path) -> None:
+    """Remove a store, its notes first: what is left of it after a crash is none."""
+    (store / "notes.json").unlink(missing_ok=True)
+    if store.exists():
+        shutil.rmtree(store)
 
 
 def _record_type(
@@ -74,23 +126,30 @@ def _header(dtype: np.dtype[Any], size: int) -> bytes:
 
 
 class StoreSink(Sink):
-    """Writes a store beside its final place and renames it when it is whole."""
+    """Writes a store beside its final place and renames it when it is whole; alone, by a lock beside it."""
 
     def __init__(self, path: Path, notes: Notes) -> None:
         self._path = path
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        self._partial = _new(path)
         self._notes = notes
         self._counter = EpisodeCounter(len(notes.cost_names))
         self._unknown: list[NDArray[np.int64]] = []
         self._dtype: np.dtype[Any] | None = None
         self._size = 0
         self._statistics = StatisticsBuilder()
+        self._held = ExitStack()
+        self._held.enter_context(locked(path, beside=True))
         try:
+            _settle(path)
             self._partial.mkdir(parents=True)
             self._file = open(self._partial / "rows.npy", "wb")  # noqa: SIM115 (kept open between writes)
             self._file.write(bytes(HEADER_BYTES))
         except OSError as error:
+            self._held.close()
             raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+        except BaseException:
+            self._held.close()
+            raise
 
     def write(self, rows: Rows) -> None:
         """Append rows as packed records."""
@@ -142,18 +201,49 @@ class StoreSink(Sink):
                 "episodes_sha256": _sha256(self._partial / "episodes.npz"),
                 "fingerprint": fingerprint,
             }
-            (self._partial / "notes.json").write_text(json.dumps(notes, indent=1))
-            if self._path.exists():
-                shutil.rmtree(self._path)
-            os.replace(self._partial, self._path)
+            with open(self._partial / "notes.json", "w") as file:
+                file.write(json.dumps(notes, indent=1))
+            for written in sorted(self._partial.iterdir()):
+                _to_disk(written)
+            self._put_in_place()
         except OSError as error:
             self.abandon()
             raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
+        except BaseException:
+            self.abandon()
+            raise
+        self._held.close()
+
+    def _put_in_place(self) -> None:
+        """Rename; where that fails, what was there before is there again."""
+        old = _old(self._path)
+        replaced = self._path.exists()
+        if replaced:
+            os.replace(self._path, old)
+        try:
+            os.replace(self._partial, self._path)
+        except BaseException:
+            if replaced and not self._path.exists():
+                os.replace(old, self._path)
+            raise
+        if replaced:
+            _remove(old)
 
     def abandon(self) -> None:
-        """Remove the partial folder."""
+        """Remove the partial folder; `settle` needs it where the store itself is not in its place."""
         self._file.close()
-        shutil.rmtree(self._partial, ignore_errors=True)
+        if self._path.exists() or not _old(self._path).exists():
+            shutil.rmtree(self._partial, ignore_errors=True)
+        self._held.close()
+
+
+def _to_disk(path: Path) -> None:
+    """What was written reaches the disk before a rename says that it is whole."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sha256(path: Path) -> str:
