@@ -110,21 +110,21 @@ def older_store(out: Path) -> None:
 
 
 COMMANDS: dict[str, Command] = {
-    "train bc": training("bc", "--steps", "200", "--no-estimate", share=10),
-    "train pdca": training("pdca", "--steps", "60", *PHASES, share=3),
+    "train bc": training("bc", "--steps", "200", "--no-estimate", share=6),
+    "train pdca": training("pdca", "--steps", "60", *PHASES, share=1),
     "sweep": Command(
         lambda data, out: [
             "train", "bc", str(data), "--out", str(out / "sweep"), "--limit", "5", "--sweep", "seed=0,1",
             "--steps", "200", "--processes", "2", "--no-estimate", *TRAINING, *OFTEN,
         ],
-        weights, faults=("kill", "interrupt", "disk"), share=2,
+        weights, faults=("kill", "interrupt", "disk"), share=1,
     ),
     "collect": Command(
         lambda data, out: [
             "collect", "collect_toys:Pay", "--out", str(out / "collected.npz"), "--penalty", "0", "2",
             "--steps", "300", "--episodes", "5", "--start-steps", "50", "--batch-size", "16", "--hidden", "8",
         ],
-        lambda out: content(out / "collected.npz"), share=2,
+        lambda out: content(out / "collected.npz"), share=1,
     ),
     "tune": Command(
         lambda data, out: [
@@ -143,11 +143,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "store": Command(
         lambda data, out: ["data", "convert", str(data), str(out / "data.store")],
-        lambda out: content(out / "data.store"), share=8,
+        lambda out: content(out / "data.store"), share=12,
     ),
     "store again": Command(
         lambda data, out: ["data", "convert", str(data), str(out / "data.store"), "--overwrite"],
-        lambda out: content(out / "data.store"), before=older_store, share=8,
+        lambda out: content(out / "data.store"), before=older_store, share=12,
     ),
 }  # fmt: skip
 
@@ -184,6 +184,8 @@ def run(
 def _child(words: Sequence[str], said: Path, fails_at: int, send: int) -> None:
     """What the fork does: never returns."""
     os.setsid()
+    # a shell starts what runs in its background with Ctrl-C ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with said.open("ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

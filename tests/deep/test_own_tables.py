@@ -8,26 +8,16 @@ import slater
 from slater.cli import main
 from slater.runs import read_run
 
-from .problems import pointmass
+from .problems import OWN_COLUMNS as COLUMNS
+from .problems import pointmass, write_own_log
 
 SETTINGS = ["steps=20", "batch_size=16", "hidden=8"]
-COLUMNS = [
-    "observations=place,square", "actions=push_a,push_b", "rewards=gain", "costs=wear", "episode=trip",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    data = pointmass(episodes=8)
     path = tmp_path_factory.mktemp("table") / "log.csv"
-    lines = ["trip,place,square,push_a,push_b,gain,wear"]
-    for row in range(data.size):
-        values = [*data.observations[row], *data.actions[row], data.rewards[row], data.costs[row, 0]]
-        texts = [repr(float(value)) for value in values]
-        if row == 30:
-            texts[1] = ""
-        lines.append(f"trip {row // 25}," + ",".join(texts))
-    path.write_text("\n".join(lines) + "\n")
+    write_own_log(pointmass(episodes=8), path)
     return path
 
 

@@ -27,7 +27,7 @@ from slater.tuning.search import (
     split_episodes,
 )
 
-from ..deep.problems import pointmass, pointmass_values
+from ..deep.problems import OWN_COLUMNS, pointmass, pointmass_values, write_own_log
 from ..deep.toy import Toy
 
 SMALL = {
@@ -136,9 +136,11 @@ def test_tune_searches_resumes_and_gives_a_command_that_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    save(pointmass(), "data.npz")
+    write_own_log(pointmass(), Path("log.csv"))
+    reading = ["--columns", *OWN_COLUMNS, "--horizon", "25", "--drop-missing"]
     words = [
-        "tune", "pdca", "data.npz", "--limit", "6", "--search", "multiplier_bound=1,5", "--preset", "paper",
+        "tune", "pdca", "log.csv", *reading, "--limit", "6", "--search", "multiplier_bound=1,5",
+        "--preset", "paper",
         "--steps", "40", "--set", "batch_size=32", "--set", "hidden=16", "--set", "gamma=0.9",
         "--set", "keep_every=10", "--estimate-steps", "50", "--estimate-members", "2", "--out", "tuned",
     ]  # fmt: skip
@@ -149,8 +151,8 @@ def test_tune_searches_resumes_and_gives_a_command_that_runs(
     assert answer["estimate"]["members"] == 2
     # 6 per episode of 25 steps, and what is estimated as a discounted sum at gamma = .9 in that unit
     (line,) = [line for line in answer["candidates"] if line["chosen"]]
-    assert line["limit of c0"] == 6.0
-    assert line["c0 per episode"] == pytest.approx(answer["estimate"]["costs"]["c0"] * (1 - 0.9) * 25)
+    assert line["limit of wear"] == 6.0
+    assert line["wear per episode"] == pytest.approx(answer["estimate"]["costs"]["wear"] * (1 - 0.9) * 25)
     assert "reward per episode" in line
     before = Path("tuned/cells.jsonl").read_bytes()
     assert cli.main(words) == 0
@@ -162,6 +164,7 @@ def test_tune_searches_resumes_and_gives_a_command_that_runs(
         assert "multiplier_bound" in Path("tuned", name).read_text()
     assert cli.main(shlex.split(best_settings["command"])[1:]) == 0
     record = json.loads(Path("runs/tuned/run.json").read_text())
+    assert record["options"]["reading"]["missing"] == "drop"
     assert record["config"]["multiplier_bound"] == float(best_settings["settings"]["multiplier_bound"])
 
 

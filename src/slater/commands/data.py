@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from slater.commands.parse import Positional, choose, parse
+from slater.commands.reading import missing_of
 from slater.data.download import locate
 from slater.data.files import convert, inspect, open_file
 from slater.data.formats.base import ReadOptions, parse_columns
-from slater.data.missing import Missing
 from slater.data.show import draw, summary_text
 from slater.data.summary import summarise
 from slater.errors import InputError
@@ -75,13 +75,8 @@ class Reading:
             cost_names=self.cost_names or None,
             discrete=self.discrete,
             clip_actions=self.clip_actions,
-            missing=self._missing(),
+            missing=missing_of(self.drop_missing, self.fill),
         )
-
-    def _missing(self) -> Missing:
-        if self.drop_missing and self.fill:
-            raise InputError("--drop-missing and --fill exclude each other: choose one.")
-        return "drop" if self.drop_missing else self.fill or "refuse"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from rich.table import Table
 from slater.certify.held_out import FILE as HELD_OUT
 from slater.certify.held_out import HeldOut, hold_out, read_held_out, training_part
 from slater.commands.parse import Positional, Repeated, field_texts, parse_given
+from slater.commands.reading import OwnLog
 from slater.commands.runs import run_row, run_table
 from slater.disk import locked
 from slater.errors import InputError
@@ -53,15 +54,7 @@ class Options:
     data: Positional[str | None] = None
     """dataset: a file or store that `slater data info` can read, or the name of a published task; without
     one, the sample of bullet/BallCircle that comes with Slater"""
-    columns: tuple[str, ...] = ()
-    """ROLE=NAME[,NAME...] for a table with names of its own, as in `slater data info`; kept in the run:
-    --columns observations=x,v actions=throttle rewards=profit costs=wear episode=trip"""
-    drop_missing: bool = False
-    """leave out rows that lack a number; `slater data check` counts them"""
-    fill: Literal["forward"] | None = None
-    """fill a missing number with that of the row before, in the same episode"""
-    horizon: int | None = None
-    """steps after which an episode times out, where the data do not say so"""
+    reading: OwnLog = field(default_factory=OwnLog)
     limit: Repeated = ()
     """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
     out: Path | None = None
@@ -187,7 +180,7 @@ def _train(options: Options) -> list[Path]:
 
     assert options.data is not None
     find(options.algorithm)  # a wrong name is said before the data are read
-    data = open_for_training(options.data, options.memory, _reading(options))
+    data = open_for_training(options.data, options.memory, options.reading.record())
     whole = data
     data, kept = _without_held_out(data, options.hold_out)
     limits, settings, seed = _point(options, {})
@@ -260,18 +253,8 @@ def _run_options(options: Options) -> dict[str, Any]:
         "data": str(options.data), "env": options.env, "eval_episodes": options.eval_episodes,
         "eval_every": options.eval_every or (2500 if options.env else None),
         "log_every": options.log_every, "checkpoint_every": options.checkpoint_every,
-        "memory": options.memory, "estimate": not options.no_estimate, "reading": _reading(options),
+        "memory": options.memory, "estimate": not options.no_estimate, "reading": options.reading.record(),
     }  # fmt: skip
-
-
-def _reading(options: Options) -> dict[str, Any]:
-    """How the file is read, for the record of the run."""
-    from slater.data.formats.base import read_options
-
-    if options.drop_missing and options.fill:
-        raise InputError("--drop-missing and --fill exclude each other: choose one.")
-    missing = "drop" if options.drop_missing else options.fill or "refuse"
-    return read_options(options.columns, missing=missing, horizon=options.horizon).to_json()
 
 
 def _resume(options: Options, given: frozenset[str]) -> list[Path]:
@@ -327,7 +310,7 @@ def _refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
                     )
             continue
         elif name in ("columns", "drop_missing", "fill", "horizon"):
-            before, now = dict(run.reading), _reading(options)
+            before, now = dict(run.reading), options.reading.record()
         else:
             before, now = getattr(run, name), getattr(options, name)
         if now != before:
@@ -438,7 +421,7 @@ def _as_one_program(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, st
     from slater.jobs.sweep import last_row
 
     assert options.data is not None
-    data = open_for_training(options.data, options.memory, _reading(options))
+    data = open_for_training(options.data, options.memory, options.reading.record())
     console = Console(stderr=True)
     console.print(f"{len(jobs)} runs as one program where they differ in seed and limit, in {options.out}")
     with PlainLive(console=console, refresh_per_second=2) as live:
@@ -464,15 +447,16 @@ def _print_settings(name: str) -> int:
 
     algorithm = find(name)
     texts = field_texts(algorithm.Config)
-    for field in dataclasses.fields(algorithm.Config):
-        print(f"{field.name} = {field.default!r}\n    {texts.get(field.name, '')}")
+    for setting in dataclasses.fields(algorithm.Config):
+        print(f"{setting.name} = {setting.default!r}\n    {texts.get(setting.name, '')}")
     for preset, changes in algorithm.presets.items():
         print(f"\npreset {preset}: " + ", ".join(f"{key}={value}" for key, value in changes.items()))
     for preset, variant in algorithm.variants.items():
         print(f"\npreset {preset}, with settings of its own:")
         changes, own = variant.presets[preset], field_texts(variant.Config)
-        for field in dataclasses.fields(variant.Config):
-            print(f"{field.name} = {changes.get(field.name, field.default)!r}\n    {own.get(field.name, '')}")
+        for setting in dataclasses.fields(variant.Config):
+            value = changes.get(setting.name, setting.default)
+            print(f"{setting.name} = {value!r}\n    {own.get(setting.name, '')}")
     return 0
 
 

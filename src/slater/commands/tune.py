@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 
 from slater.commands.parse import Positional, Repeated, parse
+from slater.commands.reading import OwnLog
 from slater.commands.runs import run_table
+from slater.disk import write_atomic, write_json
 from slater.errors import InputError
 from slater.pairs import parse_pairs
 
@@ -31,6 +33,7 @@ class Options:
     Examples:
         slater tune pdca ball.hdf5 --limit 20
         slater tune pdca ball.hdf5 --limit 20 --search C=5,10 --search eta_slow=1e-4,1e-3 --out runs/tuned
+        slater tune pdca log.csv --columns observations=x,v actions=u rewards=r costs=c episode=e --limit 5
 
     """
 
@@ -38,6 +41,7 @@ class Options:
     """algorithm, for example pdca"""
     data: Positional[str]
     """dataset: a file that `slater data info` can read, or the name of a published task"""
+    reading: OwnLog = field(default_factory=OwnLog)
     limit: Repeated = ()
     """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
     search: Repeated = ()
@@ -97,7 +101,7 @@ def run(args: list[str]) -> int:
     judge = Judge(
         options.estimate_steps, options.estimate_copies, options.estimate_members, options.estimator
     )
-    dataset = load(locate(options.data))
+    dataset = load(locate(options.data), options.reading.options())
     split_episodes(dataset, options.held_out, options.seed)
     refuse_unjudged(options.algorithm, {**fixed, **points[0]}, options.preset, dataset)
     limits = [str(limit) for limit in resolve_limits(options.limit, dataset.cost_names)]
@@ -114,7 +118,7 @@ def run(args: list[str]) -> int:
     ]  # fmt: skip
     # whole paths: a worker on a cluster may stand in another folder
     path = Path(options.data).resolve() if Path(options.data).exists() else options.data
-    work = CandidateWork(str(path), str(out.resolve()))
+    work = CandidateWork(str(path), str(out.resolve()), options.reading.record())
     engine: Literal["fresh", "ray"] = "fresh" if options.engine == "local" else "ray"
     rows = run_cells(work, cells, out, workers=options.workers, engine=engine, progress_of=work.progress)
     for row in rows:
@@ -166,8 +170,8 @@ def _report(
         )
     write_csv(out / "tune.csv", lines)
     texts = [[f"{x:.4g}" if isinstance(x, float) else str(x) for x in line.values()] for line in lines]
-    (out / "tune.md").write_text(markdown_table(list(lines[0]), texts) + "\n")
-    words = ["slater", "train", options.algorithm, options.data]
+    write_atomic(out / "tune.md", f"{markdown_table(list(lines[0]), texts)}\n".encode())
+    words = ["slater", "train", options.algorithm, options.data, *options.reading.words()]
     for limit in limits:
         words += ["--limit", limit]
     if options.preset:
@@ -179,10 +183,11 @@ def _report(
     record = {
         "algorithm": options.algorithm, "preset": options.preset, "settings": chosen["settings"],
         "limits": limits, "within": safe, "estimate": chosen["estimate"], "data": options.data,
+        "reading": options.reading.record(),
         "fingerprint": chosen["data"], "held_out": options.held_out, "seed": options.seed,
         "command": command,
     }  # fmt: skip
-    (out / "best.json").write_text(json.dumps(record, indent=1) + "\n")
+    write_json(out / "best.json", record)
     if options.json:
         print(json.dumps({**record, "candidates": lines}))
         return

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from slater.errors import InputError
 from slater.experiments.benchmark import share_done, train_or_resume
@@ -17,30 +19,33 @@ __all__ = ["CandidateWork"]
 
 @dataclass(frozen=True)
 class CandidateWork:
-    """The work of a candidate, as worker processes get it: the dataset's path and the output folder.
+    """The work of a candidate, as worker processes get it.
 
+    path: of the dataset; out: the output folder; reading: as `slater.data.ReadOptions.to_json` gives it.
     A cell has algorithm, preset, settings, limits, seed, data (fingerprint), held_out, split_seed and
     judge (fields of `slater.tuning.search.Judge`).
     """
 
     path: str
     out: str
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, cell: Cell) -> Row:
         """Train or resume, then estimate; a row with `estimate`, or with `failed`, a sentence."""
-        from slater.data import load
+        from slater.data import ReadOptions, load
         from slater.data.download import locate
         from slater.deep import DivergedError
         from slater.tuning.search import Judge, split_episodes
 
         begun = time.time()
         try:
-            dataset = load(locate(self.path))
+            dataset = load(locate(self.path), ReadOptions.from_json(self.reading))
             if dataset.fingerprint != cell["data"]:
                 raise InputError(f"{self.path} changed while the candidates ran: its fingerprint differs.")
             kept, held = split_episodes(dataset, cell["held_out"], cell["split_seed"])
             folder = self.run_folder(cell)
-            train_or_resume(cell, kept, cell["limits"], folder, {"data": f"a part of {self.path}"})
+            options = {"data": f"a part of {self.path}", "reading": dict(self.reading)}
+            train_or_resume(cell, kept, cell["limits"], folder, options)
             estimate = Judge(**cell["judge"])(folder, kept, held)
         except (InputError, DivergedError) as error:
             return {"failed": str(error)}
