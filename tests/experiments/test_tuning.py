@@ -164,7 +164,7 @@ def test_tune_searches_resumes_and_gives_a_command_that_runs(
         assert "multiplier_bound" in Path("tuned", name).read_text()
     assert cli.main(shlex.split(best_settings["command"])[1:]) == 0
     record = json.loads(Path("runs/tuned/run.json").read_text())
-    assert record["options"]["reading"]["missing"] == "drop"
+    assert record["reading"]["missing"] == "drop"
     assert record["config"]["multiplier_bound"] == float(best_settings["settings"]["multiplier_bound"])
 
 
