@@ -277,18 +277,15 @@ class Harness:
         out = self.folder / f"out-{self.number}"
         out.mkdir()
         on_small_disk = "disk" in faults
-        room = int(self.rng.uniform(0.02, 0.9) * size)
-        if on_small_disk:
-            mount(out, room if command.before is None else 1 << 28)
-        former = None
-        if command.before is not None:
-            command.before(out)
-            former = command.left(out)
-            if on_small_disk:
-                mount(out, room + size_of(out), again=True)
         said = self.folder / f"said-{self.number}.txt"
         words = ""
+        if on_small_disk:
+            mount(out, 1 << 28)
         try:
+            former = None
+            if command.before is not None:
+                command.before(out)
+                former = command.left(out)
             going_on = command.again or command.words
             verdict, delivered = "same", list[str]()
             for fault in faults:
@@ -299,8 +296,9 @@ class Harness:
                     options["number"] = signal.SIGKILL if fault == "kill" else signal.SIGINT
                 elif fault == "rename":
                     options["fails_at"] = self.rng.randint(1, max(renames, 1))
-                if on_small_disk and fault != "disk":
-                    mount(out, 1 << 28, again=True)
+                elif fault == "disk":
+                    room = int(self.rng.uniform(0.02, 0.9) * size)
+                    mount(out, used_blocks(out) + room, again=True)
                 code, _, _, came = run(going_on(self.data, out), said, **options)
                 if came or (fault == "disk" and code != 0):
                     delivered.append(fault)
@@ -341,6 +339,12 @@ def wait_for_session_end() -> None:
 def size_of(folder: Path) -> int:
     """Bytes of the files below a folder."""
     return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+
+
+def used_blocks(disk: Path) -> int:
+    """Bytes in use on the disk that is mounted there."""
+    status = os.statvfs(disk)
+    return (status.f_blocks - status.f_bfree) * status.f_frsize
 
 
 def finished(command: Command, out: Path, expected: Any) -> bool:
