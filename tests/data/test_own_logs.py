@@ -119,6 +119,22 @@ def test_dropped_rows_are_counted_and_leave_no_false_transition(table):
     assert (count.count, count.rows) == (2, (1, 6))
 
 
+def test_problems_are_at_the_rows_of_the_file_where_others_were_left_out(table):
+    """The rows that stay are counted from 0 while they are checked, but a person looks into the file."""
+    path = table(x={1: "", 2: "", 5: "4"}, v={5: "16"}, profit={5: "4"}, wear={5: "0", 6: "-1"})
+    found = inspect(path, ReadOptions(columns=load_columns(), missing="drop"))
+    places = {problem.message.split()[0]: problem.rows for problem in found.warnings if problem.rows}
+    assert (places["repeats"], places["is"]) == ((5,), (1, 2))
+    assert [w.rows for w in found.problems if w.field == "costs"] == [(6,)]
+    assert "(rows are numbered from 0)" in str(found).splitlines()[0]
+
+
+def test_a_table_without_any_known_name_is_explained_even_where_it_has_times(tmp_path):
+    (tmp_path / "log.csv").write_text("time,x,u\n0,1,2\n")
+    with pytest.raises(InputError, match="has the columns time, x, u; say which is which"):
+        load(tmp_path / "log.csv")
+
+
 def load_columns():
     return {role: (n,) if isinstance(n, str) else tuple(n) for role, n in COLUMNS.items()}
 

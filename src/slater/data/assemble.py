@@ -78,7 +78,7 @@ def layout_of(
 
     for name in _REQUIRED:
         if name not in columns:
-            error(name, "missing; every dataset needs it")
+            error(name, "missing; every dataset needs it (a column map says where it is)")
     for name, column in columns.items():
         if name not in TEXT_FIELDS and column.dtype.kind not in "biuf":
             error(name, f"holds {column.dtype}, not numbers")

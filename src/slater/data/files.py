@@ -135,10 +135,11 @@ class Opened:
         layout = self.layout
         if layout is None:
             return
+        holes = MissingValues(self.missing, self.findings)
         inspector = Inspector(
             layout.cost_names,
             self.metadata,
-            self.findings,
+            self.findings.renumbered(holes.in_the_file),
             derived="next_observations" not in layout.present,
             labels=self.source.labels,
         )
@@ -152,7 +153,6 @@ class Opened:
         if self.missing == "refuse":
             stream = stream_rows(blocks, layout, self.findings)
         else:
-            holes = MissingValues(self.missing, self.findings)
             derived = "next_observations" not in layout.present
             stream = holes.rows(stream_rows(holes.raw(blocks), layout, self.findings), derived=derived)
             stated = None  # the rows are no longer those that were written

@@ -43,6 +43,12 @@ class MissingValues:
         self._marked: list[tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]] = []
         self._last: dict[str, NDArray[Any]] = {}  # the row before the block, after filling
         self._starts = EpisodeBegins()
+        self._dropped: list[int] = []
+
+    def in_the_file(self, rows: NDArray[np.integer]) -> NDArray[np.integer]:
+        """Rows among those that stay, by their numbers in the file, where others stand between them."""
+        dropped = np.asarray(self._dropped, dtype=np.int64)
+        return rows + np.searchsorted(dropped - np.arange(len(dropped)), rows, side="right")
 
     def raw(self, blocks: Iterable[Block]) -> Iterator[dict[str, NDArray[Any]]]:
         """The blocks with no holes left in them; rows that must go are marked for `rows`."""
@@ -70,6 +76,7 @@ class MissingValues:
                 )
             message = "is missing here; the row is left out"
             self._findings.add("warning", "rows", message, self._offset + np.flatnonzero(gone))
+            self._dropped += (self._offset + np.flatnonzero(gone)).tolist()
             self._marked.append((gone, unseen, unknown))
             self._offset += size
             yield filled

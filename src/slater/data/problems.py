@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -55,6 +56,11 @@ class Findings:
     """Collects problems while data streams by; the same problem in many blocks becomes one."""
 
     _found: dict[tuple[Severity, str, str], tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    _number: Callable[[NDArray[np.integer]], NDArray[np.integer]] | None = None
+
+    def renumbered(self, number: Callable[[NDArray[np.integer]], NDArray[np.integer]]) -> Findings:
+        """The same collection for someone who counts rows otherwise: `number` gives their numbers here."""
+        return Findings(self._found, number)
 
     def add(
         self, severity: Severity, field: str, message: str, rows: NDArray[np.integer] | None = None
@@ -62,6 +68,8 @@ class Findings:
         """Note a problem; `rows` are absolute row numbers, in order (an empty array: no problem)."""
         if rows is not None and len(rows) == 0:
             return
+        if rows is not None and self._number is not None:
+            rows = self._number(rows)
         key = (severity, field, message)
         count, named = self._found.get(key, (0, ()))
         if rows is not None:
@@ -105,7 +113,8 @@ class Report:
     def __str__(self) -> str:
         if not self.problems:
             return f"{self.name}: no problems found."
-        lines = [f"{self.name}: {len(self.errors)} error(s), {len(self.warnings)} warning(s)."]
+        numbered = " (rows are numbered from 0)" if any(problem.rows for problem in self.problems) else ""
+        lines = [f"{self.name}: {len(self.errors)} error(s), {len(self.warnings)} warning(s){numbered}."]
         lines += [f"  {problem.severity}: {problem}" for problem in self.problems]
         return "\n".join(lines)
 

@@ -90,7 +90,7 @@ class TableSource(Source):
             own = _cost_columns(notes.cost_names)
             if set(own) <= set(names):  # in the order of the notes; numbered columns were sorted
                 self._roles["costs"] = own
-        if not self._roles:
+        if not {"observations", "actions", "rewards", "costs"} & self._roles.keys():
             raise InputError(
                 f"{path} has the columns {listing(names)}; say which is which in a column map: "
                 "observations=...,... actions=... rewards=... costs=... terminals=... episode=..."
