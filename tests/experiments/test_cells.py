@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slater.disk import locked
 from slater.errors import InputError
 from slater.jobs.cells import Cell, Row, finished_rows, prepare, run_cells
 
@@ -57,3 +58,9 @@ def test_unwritable_folder_is_said_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written"):
         prepare(tmp_path / "file" / "out")
+
+
+def test_a_second_process_in_the_folder_of_a_search_or_an_experiment_is_refused(tmp_path: Path) -> None:
+    with locked(tmp_path / "out"), pytest.raises(InputError, match=f"in use by process {os.getpid()}"):
+        run_cells(square, cells(tmp_path / "log", [1]), tmp_path / "out", workers=1)
+    assert not list((tmp_path / "log").iterdir())

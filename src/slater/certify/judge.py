@@ -128,10 +128,8 @@ def find_policy(policy: Any) -> Subject:
             "or MODULE:FUNCTION."
         )
     folder = place if place.is_dir() else place.parent
-    run = open_run(folder) if is_run(folder) else None
-    if place.is_dir():
-        if run is None:
-            raise InputError(f"{place} is not a run: it has no run.json.")
+    run = open_run(folder) if place.is_dir() or is_run(folder) else None
+    if run is not None and place.is_dir():
         return Subject(run.result.policy, text, run, folder)
     acting = _OnnxPolicy(text) if place.suffix == ".onnx" else load(place)
     return Subject(acting, text, run, folder)

@@ -8,8 +8,7 @@ from typing import Any
 
 from slater.commands.parse import Positional, parse
 from slater.disk import read_json
-from slater.errors import InputError
-from slater.runs import is_run, open_run
+from slater.runs import open_run
 
 __all__ = ["run"]
 
@@ -38,7 +37,7 @@ def run(args: list[str]) -> int:
     options = parse(Options, args, "export")
     contract: dict[str, Any] = {}
     path = options.policy
-    if is_run(path):
+    if path.is_dir():
         saved = open_run(path)
         contract = {
             "algorithm": saved.run.algorithm,
@@ -47,8 +46,6 @@ def run(args: list[str]) -> int:
             "estimates": dict(saved.result.estimates or {}),
         }
         path = path / "mixture.safetensors"
-    elif path.is_dir():
-        raise InputError(f"{path} is not a run: it has no run.json.")
     policy = load(path)
     if (promise := getattr(policy, "contract", None)) is not None:
         contract["contract"] = promise.to_json()
