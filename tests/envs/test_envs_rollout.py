@@ -79,6 +79,13 @@ def test_an_episode_does_not_depend_on_the_others_or_on_the_workers():
     assert len(set(results[0].returns)) == 9
 
 
+@pytest.fixture(scope="module")
+def two_workers():
+    """Processes that have played other simulators before: their history grows with every test."""
+    with Workers(2) as workers:
+        yield workers
+
+
 @pytest.mark.parametrize(
     "env_id",
     [
@@ -89,12 +96,11 @@ def test_an_episode_does_not_depend_on_the_others_or_on_the_workers():
         pytest.param("rwrl/cartpole", marks=needs_rwrl),
     ],
 )
-def test_simulators_in_parallel_workers_give_the_same_bits(env_id):
+def test_simulators_in_parallel_workers_give_the_same_bits(env_id, two_workers):
     policy = RandomPolicy(slater.envs.make(env_id).action_space)
     alone = rollout(policy, env_id, 4, 3)
-    with Workers(2) as workers:
-        assert same(alone, rollout(policy, env_id, 4, 3, workers))
-        assert same(alone, rollout(policy, env_id, 4, 3, workers))  # the processes have a history now
+    assert same(alone, rollout(policy, env_id, 4, 3, two_workers))
+    assert same(alone, rollout(policy, env_id, 4, 3, two_workers))  # the processes have a history now
     assert np.ptp(alone.returns) > 0.0
 
 
