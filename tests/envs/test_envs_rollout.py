@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import slater.envs
 from slater.envs import RandomPolicy, Rollout, Summary, Workers, dsrl_scores, record, rollout
+from slater.envs.workers import _serve
 from slater.errors import InputError
 
 pytestmark = needs_gymnasium
@@ -102,6 +104,18 @@ def test_simulators_in_parallel_workers_give_the_same_bits(env_id, two_workers):
     assert same(alone, rollout(policy, env_id, 4, 3, two_workers))
     assert same(alone, rollout(policy, env_id, 4, 3, two_workers))  # the processes have a history now
     assert np.ptp(alone.returns) > 0.0
+
+
+def test_a_worker_whose_parent_died_ends_without_a_traceback(monkeypatch):
+    class Gone:
+        def recv(self):
+            return pickle.dumps((Noisy(), "env_toys:Line", {}, None))
+
+        def send(self, answer):
+            raise BrokenPipeError
+
+    monkeypatch.setattr("slater.envs.workers.signal.signal", lambda *_: None)
+    _serve(Gone())
 
 
 def test_stochastic_and_deterministic():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import signal
@@ -60,7 +61,8 @@ def _serve(channel: Connection) -> None:
     except EOFError:
         pass  # the parent is gone
     except Exception:
-        channel.send(("failure", traceback.format_exc()))
+        with contextlib.suppress(OSError):  # the parent died while it waited, and nobody listens
+            channel.send(("failure", traceback.format_exc()))
 
 
 class Workers:
