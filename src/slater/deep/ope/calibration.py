@@ -11,6 +11,9 @@ The cohorts' clones are policies of which both is known, what the estimator says
                 the log's own standard error in it), counted as in conformal prediction: the
                 ceil(COVERED (K + 1))-th smallest of K, or the largest where there are too few
 
+    excess      how many scales estimates of costs may be too high by error alone, counted alike over cohorts
+                whose clones are known to act as their sources did (by recorded propensities); 0 if none is
+
 The spread is the disagreement of networks on different bootstraps; alone it is no bound (errors were 2.5 to
 3.4 times the spread on BallCircle), which is why k is asked from the log.
 """
@@ -18,7 +21,7 @@ The spread is the disagreement of networks on different bootstraps; alone it is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,12 +51,14 @@ class Calibration:
 
     line: (a, b) of the correction of returns, (0, 1) if it is none
     k: (1+I,) scales that a bound is away from an estimate
+    excess: (I,) scales by which the cost of a clone that acts as its source did may be said too high
     size: (1+I,) what the floor of a scale is a share of: the largest return of a cohort, the limits
     left_out: root mean square errors of returns over left-out cohorts, without and with the correction
     """
 
     line: tuple[float, float]
     k: F64
+    excess: F64
     size: F64
     left_out: tuple[float, float]
 
@@ -77,6 +82,7 @@ class Calibration:
         names = ("reward", *task.cost_names)
         return {
             "bound": dict(zip(names, self.k.tolist(), strict=True)),
+            "excess": dict(zip(names[1:], self.excess.tolist(), strict=True)),
             "return_slope": self.line[1],
             "left_out_return_errors": [float(x / self.size[0]) for x in self.left_out],
         }
@@ -87,21 +93,36 @@ def _unsafe(costs: int) -> F64:
     return np.append(-1.0, np.ones(costs))
 
 
-def calibrate(task: Task, cohorts: Cohorts, sums: F64, check: ClosedLoop, said: Judged) -> Calibration:
-    """By what was `said` of the cohorts' clones; cohorts whose clones differ by `check` do not count."""
+def calibrate(
+    task: Task, cohorts: Cohorts, sums: F64, check: ClosedLoop, said: Judged, alike: NDArray[np.bool_]
+) -> Calibration:
+    """By what was `said` of the cohorts' clones; cohorts whose clones differ by `check` do not count.
+
+    alike: (K,) whether the clone is known to act as its cohort did.
+    """
     counted = ~check.clone_differs
     all_means, _ = cohorts.means(sums)
     held, sampling = cohorts.means(sums, held=True)
     size = np.append(max(float(np.abs(all_means[:, 0]).max()), 1e-9), np.maximum(task.tau, 1e-9))
-    none = Calibration((0.0, 1.0), np.full(len(size), BOUND[1]), size, (np.inf, np.inf))
-    if not counted.any():
-        return none
-    line, left_out = _correction(said.mean[counted, 0], all_means[counted, 0])
-    found = Calibration(line, none.k, size, left_out)
+    found = Calibration(
+        (0.0, 1.0), np.full(len(size), BOUND[1]), np.zeros(task.costs), size, (np.inf, np.inf)
+    )
+    if counted.any():
+        line, left_out = _correction(said.mean[counted, 0], all_means[counted, 0])
+        found = replace(found, line=line, left_out=left_out)
     scale = np.sqrt(found.scale(said) ** 2 + sampling[:, :-1] ** 2)
-    over = (_unsafe(task.costs) * (held[:, :-1] - found.corrected(said)) / scale)[counted]
-    place = min(math.ceil(COVERED * (len(over) + 1)), len(over)) - 1
-    return Calibration(line, np.clip(np.sort(over, axis=0)[place], *BOUND), size, left_out)
+    low = _unsafe(task.costs) * (held[:, :-1] - found.corrected(said)) / scale
+    if counted.any():
+        found = replace(found, k=np.clip(_covering(low[counted]), *BOUND))
+    if alike.any():
+        found = replace(found, excess=np.clip(_covering(-low[alike, 1:]), 0.0, BOUND[1]))
+    return found
+
+
+def _covering(errors: F64) -> F64:
+    """The error that covers the share `COVERED` of those given, (K, n), per column."""
+    place = min(math.ceil(COVERED * (len(errors) + 1)), len(errors)) - 1
+    return np.asarray(np.sort(errors, axis=0)[place])
 
 
 def _correction(said: F64, true: F64) -> tuple[tuple[float, float], tuple[float, float]]:
