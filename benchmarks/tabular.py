@@ -65,7 +65,7 @@ def cvxpy_iteration(data: tab.Counts, policy: Float) -> None:
         delta = f[s, a] - utility[s, a] - data.discount * V[follow]
         error = C_INFINITY * cp.maximum(cp.sum(cp.pos(delta)) / n, cp.sum(cp.pos(-delta)) / n)
         gain = cp.sum(V[s] - f[s, a]) / n
-        cp.Task(cp.Minimize(weight * error + sign * gain), [f >= 0, f <= H]).solve(solver=cp.CLARABEL)
+        cp.Problem(cp.Minimize(weight * error + sign * gain), [f >= 0, f <= H]).solve(solver=cp.CLARABEL)
 
 
 def ours(data: tab.Counts, per_sample: bool) -> Callable[[Float], None]:

@@ -1,5 +1,7 @@
 """Problems beyond the paper's size: sparse from end to end, each answer against its linear program."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -72,6 +74,45 @@ def test_the_papers_problems_have_the_same_optimum_both_ways(seed: int) -> None:
     assert pytest.approx(program.J_R, abs=1e-7) == policies.J_R
     assert np.allclose(policies.J_C, program.J_C, atol=1e-7)
     assert np.allclose(policies.multipliers, program.multipliers, atol=1e-7)
+
+
+def test_the_optimum_may_be_known_before_the_last_policy_is_found() -> None:
+    # the answer to the last multipliers is a policy that was not known and gains less than the tolerance
+    reward = [[1.0, 0.0, 0.5 + 5e-11]]
+    cmdp = tab.CMDP(np.ones((1, 3, 1)), reward, [[[1.0, 0.0, 0.5]]], [0.5], 0.5)
+    solution = cmdp.solve("policy-iteration")
+    assert pytest.approx(0.5) == solution.J_R
+    assert solution.J_C == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("name", ["pdca", "exactly-feasible", "plugin", "mbcl"])
+@pytest.mark.parametrize("seed", range(2))
+def test_whole_algorithms_are_the_same_on_both_paths(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The paper's problems: linear programs on one side, the structure of large problems on the other."""
+    cmdp = tab.paper_cmdp(np.random.default_rng(seed), costs=1 + seed % 2)
+    data = sampled(cmdp, 500, seed)
+    same = tab.PDCA(rounds=25, step=20.0, weights=tab.Box(5.0), pessimism=0.0, covered=False, mixture="tail")
+    algorithm = {
+        "pdca": same,
+        "exactly-feasible": dataclasses.replace(
+            same, mode="exactly-feasible", multiplier_bound=20.0, mixture="lp"
+        ),
+        "plugin": tab.PlugIn(),
+        "mbcl": tab.MBCL(rounds=25),
+    }[name]
+    program = algorithm.run(data)
+    monkeypatch.setattr("slater.tabular._kernel.SMALL", 0)
+    structure = algorithm.run(dataclasses.replace(data))
+    assert not dataclasses.replace(data).successors.small
+    if name in ("pdca", "exactly-feasible"):
+        assert np.all(structure.trace["critic_gap"] >= 0.0)  # NaN on the path of the linear programs
+        assert np.isnan(program.trace["critic_gap"]).all()
+    assert np.allclose(structure.policy.members, program.policy.members, atol=1e-7)
+    assert np.allclose(structure.multipliers, program.multipliers, atol=1e-7)
+    for ours, theirs in zip(structure.policy.returns(cmdp), program.policy.returns(cmdp), strict=True):
+        assert np.allclose(ours, theirs, atol=1e-7)
 
 
 def test_limits_out_of_reach_are_refused_with_the_excess_of_the_linear_program(cmdp: tab.CMDP) -> None:

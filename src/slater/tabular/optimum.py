@@ -103,10 +103,13 @@ class MasterProgram:
         return float(answer.x[-1]), _weights(answer.x[:K]), simplex / simplex.sum()
 
     def occupancy(self, weights: Float) -> Float:
-        """Normalised discounted occupancy `(S, A)` of a mixture of the policies."""
+        """Normalised discounted occupancy `(S, A)` of a mixture of the first `len(weights)` policies.
+
+        There may be one more: the answer to the multipliers of `weights`, which gained nothing.
+        """
         cmdp = self._cmdp
         total = np.zeros(cmdp.reward.shape)
-        for weight, choice, d in zip(weights, self.policies, self.occupancies, strict=True):
+        for weight, choice, d in zip(weights, self.policies, self.occupancies, strict=False):
             if weight > 0:
                 total[np.arange(cmdp.num_states), choice] += weight * d
         return total
