@@ -12,6 +12,7 @@ from slater.tabular._kernel import Kernel, Resolvent
 from slater.tabular.box_critics import BoxCritics
 from slater.tabular.ope import evaluate
 from slater.tabular.pessimism import affordable, pair_bounds, pair_errors, pessimistic, rare_share
+from slater.tabular.pooling import best_borrowing, pooled
 from tests.tabular.problems import sampled
 
 
@@ -93,7 +94,8 @@ def test_whole_algorithms_are_the_same_on_both_paths(
     """The paper's problems: linear programs on one side, the structure of large problems on the other."""
     cmdp = tab.paper_cmdp(np.random.default_rng(seed), costs=1 + seed % 2)
     data = sampled(cmdp, 500, seed)
-    same = tab.PDCA(rounds=25, step=20.0, weights=tab.Box(5.0), pessimism=0.0, covered=False, mixture="tail")
+    game = {"rounds": 25, "step": 20.0, "weights": tab.Box(5.0), "covered": False, "mixture": "tail"}
+    same = tab.PDCA(pooling=0.0, pessimism=0.0, **game)  # type: ignore[arg-type]
     algorithm = {
         "pdca": same,
         "exactly-feasible": dataclasses.replace(
@@ -255,6 +257,55 @@ def test_pessimism_is_on_the_cautious_side_and_as_much_as_the_limits_bear(data: 
     assert pessimistic(data, strength).model().closest()[0] <= 1e-9
     with pytest.raises(InputError, match="standard errors"):
         pessimistic(data, -1.0)
+
+
+def test_rare_rows_lean_on_their_state_and_common_ones_do_not(data: tab.Counts) -> None:
+    assert best_borrowing(data) == 0.0  # each action leads elsewhere
+    assert pooled(data) is data
+    leaning = pooled(data, 3.0)
+    assert np.allclose(leaning.pair_counts, data.pair_counts)
+    N = data.pair_counts[0, 0]
+    state = data.transition_counts.toarray().reshape(*data.ends.shape, -1)[0].sum(axis=0)
+    expected = (data.transition_counts.toarray()[0] + 3.0 * state / state.sum()) / (N + 3.0)
+    assert np.allclose(leaning.successors.rows.toarray()[0], expected)
+    assert np.array_equal(leaning.seen, data.seen)
+    assert np.all(pair_errors(leaning, data.costs)[:, data.seen] > 0.0)
+    with pytest.raises(InputError, match="pooled already"):
+        pooled(leaning)
+    with pytest.raises(InputError, match="as it was recorded"):
+        pair_bounds(leaning, data.costs)
+    with pytest.raises(InputError, match="borrowed visits"):
+        pooled(data, -1.0)
+
+
+def test_where_actions_make_no_difference_pooling_finds_it_and_halves_the_error() -> None:
+    rng = np.random.default_rng(0)
+    states, actions = 60, 10
+    rows = np.repeat(rng.dirichlet(np.full(8, 1.0), size=states), actions, axis=0)
+    columns = np.repeat(np.argsort(rng.random((states, states)), axis=1)[:, :8], actions, axis=0)
+    flat = np.zeros((states * actions, states))
+    np.put_along_axis(flat, columns, rows, axis=1)
+    cost = rng.random((1, states, actions))
+    cmdp = tab.CMDP(flat.reshape(states, actions, states), cost[0], cost, [5.0], 0.9, np.full(states, 1 / 60))
+    data = tab.Counts.sample(cmdp, tab.uniform_policy(states, actions), 3_000, rng)
+    leaning = pooled(data)
+    assert leaning.borrowed >= 100.0
+
+    def error(of: tab.Counts) -> float:
+        return float(np.abs(of.successors.rows.toarray() - flat)[data.seen.ravel()].sum(axis=1).mean())
+
+    assert error(leaning) < 0.5 * error(data)
+
+
+def test_the_ends_of_episodes_are_pooled_too() -> None:
+    steps = {"states": [0, 0, 0, 1], "actions": [0, 0, 1, 0], "next_states": [1, 1, 0, 1]}
+    data = tab.Counts.from_arrays(
+        **steps, terminals=[0, 0, 1, 1], rewards=np.ones(4), costs=np.ones(4), limits=[1.0], discount=0.9
+    )
+    leaning = pooled(data, 1.0)
+    assert np.allclose(leaning.pair_counts, data.pair_counts)
+    assert leaning.ends[0] == pytest.approx([2 * (1 / 3) / 3, (1 + 1 / 3) / 2])
+    assert leaning.ends[1, 0] == pytest.approx(1.0)
 
 
 def test_pdca_on_a_large_problem(cmdp: tab.CMDP, data: tab.Counts) -> None:

@@ -29,7 +29,7 @@ def example() -> ModuleType:
 
 
 def test_the_example_runs_goes_on_where_it_was_and_draws(example: ModuleType, tmp_path: Path) -> None:
-    names = ["pdca", "plugin", "plugin, pessimistic"]
+    names = ["pdca", "plugin", "plugin, data as pdca"]
     example.measure("patients", [300], [0], names[:2], 4, tmp_path)
     example.measure("patients", [300], [0], names, 4, tmp_path)
     rows = example.rows(tmp_path)

@@ -72,6 +72,7 @@ class Counts(Sizes):
             since nothing can be learned about them, and the others take their share.
         size: the number of recorded transitions n.
         starts_left_out: share of the starts that was left out, in [0, 1).
+        borrowed: visits that the row of each seen pair has borrowed from its state (`pooling`); 0 in a log.
 
     """
 
@@ -84,6 +85,7 @@ class Counts(Sizes):
     start: Float
     size: int
     starts_left_out: float = 0.0
+    borrowed: float = 0.0
 
     def __post_init__(self) -> None:
         if self.size == 0:

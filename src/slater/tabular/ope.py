@@ -125,7 +125,8 @@ def standard_error(data: Counts, mixture: Mixture, utility: Float, fill: Fill = 
     `dJ / dPhat(s'|x) = discount H d(x) V(s')`, and the rows of Phat are independent multinomials with
     N(x) draws. A row with fewer than ten draws takes, as one draw more, the variance that the rows with
     two and more have on average: a single draw has none of its own. What is chosen by maximising over
-    such rows is off by more than this; `pessimism` is against that.
+    such rows is off by more than this; `pessimism` is against that. Rows that borrowed visits from their
+    state (`pooling`) count with those: the standard deviation of their posterior.
     """
     use = np.flatnonzero(mixture.weights)
     members, weights = mixture.members[use], mixture.weights[use]
@@ -149,6 +150,8 @@ def standard_error(data: Counts, mixture: Mixture, utility: Float, fill: Fill = 
     N = data.pair_counts.ravel()
     mean = np.bincount(row, rows.data * gradient, len(N))
     variance = np.maximum(np.bincount(row, rows.data * gradient**2, len(N)) - mean**2, 0.0)
+    if data.borrowed:
+        return float(np.sqrt(np.sum(np.where(N > 0, variance / (N + data.borrowed + 1.0), 0.0))))
     unbiased = variance * N / np.maximum(N - 1.0, 1.0)
     # the average variance of values, in units of the pair's own scale
     trust = np.where((N >= 2) & (scale > 1e-100), np.minimum(N - 1.0, FEW_DRAWS), 0.0)

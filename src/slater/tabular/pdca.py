@@ -36,7 +36,8 @@ from slater.tabular.critics import CriticBank
 from slater.tabular.dual import Dual, ExponentiatedGradient, Greedy, ProjectedGradient
 from slater.tabular.ope import Estimator, MinimaxEstimator, ModelEstimator
 from slater.tabular.output import MixtureRule, mix
-from slater.tabular.pessimism import affordable, pessimistic
+from slater.tabular.pessimism import for_thin_coverage, pessimistic
+from slater.tabular.pooling import pooled
 from slater.tabular.primal import NaturalPolicyGradient
 from slater.tabular.result import Result, data_driven_bound
 from slater.tabular.theory import Mode, Plan, make_plan
@@ -44,9 +45,8 @@ from slater.vocabulary import refuse_old_value, refuses_old_names
 
 __all__ = ["PDCA"]
 
-#: the policy player's step (chosen on seed 0 of ICU-Sepsis) and the pessimism on large ones (seeds 0 to 2)
+#: the policy player's step on large problems, chosen on seed 0 of ICU-Sepsis
 LARGE_STEP = 2000.0
-LARGE_PESSIMISM = 0.2
 
 
 @refuses_old_names
@@ -67,9 +67,11 @@ class PDCA:
             (2 to 6 on the paper's problems). None: `Box(5)`, and on large problems the box that holds the
             weights of the empirical problem's optimum.
         values: the class F.
+        pooling: visits that the transitions of each seen pair borrow from its state (`slater.tabular.pooling`).
+            None: none on small problems, on large ones as many as predict the log best.
         pessimism: standard errors of each pair that are taken off its reward and added to its costs before
             the game (`slater.tabular.pessimism`): the critics, the estimator and the mixture all see them.
-            None: none on small problems; on large ones `.2`, or as much of it as lets the limits be met.
+            None: none on small problems; on large ones .2, but at most half of what the limits can bear.
         covered: keep to pairs with data: the policy player takes no others where a state has any. None: on
             large problems only.
         dual: the lambda-player; the paper's is greedy.
@@ -91,6 +93,7 @@ class PDCA:
     step: float | None = None
     weights: WeightClass | None = None
     values: ValueClass = field(default_factory=Tabular)
+    pooling: float | None = None
     pessimism: float | None = None
     covered: bool | None = None
     dual: Literal["greedy", "exponentiated_gradient", "projected_gradient"] = "greedy"
@@ -136,7 +139,7 @@ class PDCA:
         output = self.mixture or ("lp" if large or self.mode == "exactly-feasible" else "tail")
         if rounds < 1:
             raise InputError(f"rounds is {rounds}, but at least one is needed.")
-        data, thin = self._pessimistic(data)
+        data, thin = self._prepared(data)
         limits, bound, notes, plan = self._targets(data)
         weights = self._weights(data, limits)
         critics = CriticBank(data, weights, self.values)
@@ -171,17 +174,11 @@ class PDCA:
             notes += (f"the theorem asks for K = {plan.required_rounds:.2g} rounds; {rounds} were played",)
         return Result("pdca", policy, mean, bound, rounds, thin + notes, trace)
 
-    def _pessimistic(self, data: Counts) -> tuple[Counts, tuple[str, ...]]:
-        """The data that the game is played on, and a note where their pairs were penalised."""
-        if self.pessimism is not None:
-            return pessimistic(data, self.pessimism), ()
-        if data.successors.small:
-            return data, ()
-        strength = affordable(data, data.limits, LARGE_PESSIMISM)
-        note = f"pessimism of {strength:.3g} standard errors a pair, for thin coverage"
-        if strength < LARGE_PESSIMISM:
-            note += f" ({LARGE_PESSIMISM:g} would leave no policy that meets the limits)"
-        return pessimistic(data, strength), (note,)
+    def _prepared(self, data: Counts) -> tuple[Counts, tuple[str, ...]]:
+        """The data that the game is played on, and a note on what was done to them."""
+        if not data.successors.small:
+            return for_thin_coverage(data, self.pooling, self.pessimism)
+        return pessimistic(pooled(data, self.pooling or 0.0), self.pessimism or 0.0), ()
 
     def _weights(self, data: Counts, limits: Float) -> WeightClass:
         if self.weights is not None:

@@ -12,6 +12,7 @@ from slater.tabular.cmdp import CMDP
 from slater.tabular.counts import Counts
 from slater.tabular.ope import standard_error
 from slater.tabular.pessimism import RARE, rare_share
+from slater.tabular.pooling import pooled
 from slater.tabular.result import Result
 
 __all__ = ["problem_record", "run_record"]
@@ -24,10 +25,12 @@ def run_record(data: Counts, result: Result, cmdp: CMDP | None) -> dict[str, Any
     """What a run gave, as plain numbers ready for JSON; J-units unless a name says otherwise.
 
     The fields under `estimate` are computed from the data alone. Those at the top are exact values on
-    the true model, and None where there is none.
+    the true model, and None where there is none. On large problems the estimates are made on pooled rows
+    (`pooling`): on the log's own, a policy that was chosen on them looks better than it is.
     """
-    offline = estimate_certificate(data, result.policy, result.multipliers, result.multiplier_bound)
-    errors = [standard_error(data, result.policy, cost) for cost in data.costs]
+    model = data if data.successors.small else pooled(data)
+    offline = estimate_certificate(model, result.policy, result.multipliers, result.multiplier_bound)
+    errors = [standard_error(model, result.policy, cost) for cost in model.costs]
     record: dict[str, Any] = {
         "algo": result.algorithm,
         "n": data.size,

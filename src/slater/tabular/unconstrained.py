@@ -40,15 +40,15 @@ class ACrab:
 
     Attributes:
         rounds: K.
-        step: eta of the policy player, on values scaled to [-1, 1].
-        weights: the class W.
+        step: eta of the policy player, on values scaled to [-1, 1]; None as in PDCA.
+        weights: the class W; None as in PDCA.
         values: the class F.
 
     """
 
     rounds: int = 400
-    step: float = 20.0
-    weights: WeightClass = field(default_factory=Box)
+    step: float | None = None
+    weights: WeightClass | None = None
     values: ValueClass = field(default_factory=Tabular)
 
     def run(self, data: Counts) -> Result:
