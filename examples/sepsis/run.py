@@ -23,6 +23,7 @@ import json
 import resource
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,9 @@ def assets() -> Path:
     return Path(spec.origin).parent / "envs" / "assets" / "dynamics.npz"
 
 
-def sepsis(kind: str) -> tuple[tab.CMDP, np.ndarray]:
-    """The CMDP of one of the two problems and the physicians' policy `(S, A)`."""
+@cache
+def process() -> tuple[sparse.csr_array, np.ndarray, np.ndarray, np.ndarray]:
+    """Transitions `(S*A, S)`, expected rewards `(S, A)`, starts `(S,)` and the physicians' policy `(S, A)`."""
     with np.load(assets(), allow_pickle=False) as file:
         transition, reward = file["tx_mat"], file["r_mat"]
         start, physicians = file["d_0"], file["expert_policy"]
@@ -66,6 +68,14 @@ def sepsis(kind: str) -> tuple[tab.CMDP, np.ndarray]:
     # nothing is decided in the final states; the file has no policy there
     physicians[physicians.sum(axis=1) == 0] = 1.0 / A
     physicians = physicians / physicians.sum(axis=1, keepdims=True)
+    rows = sparse.csr_array(transition.reshape(S * A, S))
+    return rows, np.einsum("sat,sat->sa", transition, reward), start, physicians
+
+
+def sepsis(kind: str) -> tuple[tab.CMDP, np.ndarray]:
+    """The CMDP of one of the two problems and the physicians' policy `(S, A)`."""
+    rows, reward, start, physicians = process()
+    S, A = reward.shape
     fluids, vasopressors = np.arange(A) // LEVELS, np.arange(A) % LEVELS
     if kind == "patients":
         costs = np.array([vasopressors, fluids]) / (LEVELS - 1)
@@ -74,9 +84,7 @@ def sepsis(kind: str) -> tuple[tab.CMDP, np.ndarray]:
         costs, limits = (fluids >= LEVELS - 2).astype(float)[None], (FLUID_LIMIT,)
     table = np.repeat(costs[:, None, :], S, axis=1)
     table[:, S - FINAL_STATES :] = 0.0
-    expected = np.einsum("sat,sat->sa", transition, reward)
-    rows = sparse.csr_array(transition.reshape(S * A, S))
-    return tab.CMDP(rows, expected, table, limits, DISCOUNT, start), physicians
+    return tab.CMDP(rows, reward, table, limits, DISCOUNT, start), physicians
 
 
 def log(cmdp: tab.CMDP, physicians: np.ndarray, kind: str, n: int, seed: int) -> tab.Counts:
