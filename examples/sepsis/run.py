@@ -60,7 +60,7 @@ def assets() -> Path:
 
 @cache
 def process() -> tuple[sparse.csr_array, np.ndarray, np.ndarray, np.ndarray]:
-    """Transitions `(S*A, S)`, expected rewards `(S, A)`, starts `(S,)` and the physicians' policy `(S, A)`."""
+    """Transitions `(S*A, S)`, expected rewards `(S, A)`, starts `(S,)`, the physicians' policy `(S, A)`."""
     with np.load(assets(), allow_pickle=False) as file:
         transition, reward = file["tx_mat"], file["r_mat"]
         start, physicians = file["d_0"], file["expert_policy"]

@@ -67,7 +67,7 @@ class PDCA:
             (2 to 6 on the paper's problems). None: `Box(5)`, and on large problems the box that holds the
             weights of the empirical problem's optimum.
         values: the class F.
-        pooling: visits that the transitions of each seen pair borrow from its state (`slater.tabular.pooling`).
+        pooling: visits that the row of each seen pair borrows from its state (`slater.tabular.pooling`).
             None: none on small problems, on large ones as many as predict the log best.
         pessimism: standard errors of each pair that are taken off its reward and added to its costs before
             the game (`slater.tabular.pessimism`): the critics, the estimator and the mixture all see them.
