@@ -168,7 +168,8 @@ def run(
     used, done, sent = 0.0, (0, 0), False
     while not (done := os.waitpid(pid, os.WNOHANG))[0]:
         used = max(used, cpu_of(pid))
-        if after is not None and used >= after:
+        # not before the command has begun: what interrupts Python on its way there is not about Slater
+        if after is not None and used >= max(after, 0.03):
             sent = True
             if number == signal.SIGKILL:
                 os.kill(pid, number)
@@ -198,16 +199,21 @@ def _child(words: Sequence[str], said: Path, fails_at: int, send: int) -> None:
             raise OSError(errno.EIO, "Input/output error", str(args[0]))
         real(*args, **options)
 
+    from slater import cli
+
     os.replace = replace
     code = 70
     try:
-        from slater import cli
-
         code = cli.main(list(words))
-    except BaseException:
-        traceback.print_exc()
-    os.write(send, str(renames).encode())
-    os._exit(code)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and error.__traceback__.tb_next is None:
+            code = 130  # before the command or after it, in this function
+        else:
+            traceback.print_exc()
+    finally:
+        os.write(send, str(renames).encode())
+        os._exit(code)
 
 
 def cpu_of(session: int) -> float:
@@ -389,6 +395,7 @@ def main() -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(ROOT / "collect"), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
+    import slater.cli
     import slater.collect
     import slater.commands.train
     import slater.deep

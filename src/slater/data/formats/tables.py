@@ -351,7 +351,8 @@ def _not_numbers(path: Path, name: str, role: str, text: str, row: int, count: i
     remedy = "give each value a number (0, 1, ...) or a column of its own, or leave the column out"
     if count and count <= 3:
         remedy = "correct these rows, or leave them empty and drop or fill what is missing"
-    return f"{path}: the column {name!r} ({role}) holds text ({shown} {where}), not numbers; {remedy}."
+    what = f"{path}: the column {name!r} ({role}) holds text ({shown} {where}), not numbers"
+    return f"{what}; {remedy} (rows are numbered from 0)."
 
 
 _FLAG_TEXT = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0, "0.0": 0.0, "1.0": 1.0}
