@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from slater.collect import benchmark as benchmark_by_name
 from slater.collect.behaviour import Behaviour, Trained, chosen_policies
 from slater.collect.benchmark import BENCHMARKS, Benchmark, behaviour_path
 from slater.collect.penalised_sac import LearnerConfig
+from slater.collect.recipes import RECIPES
 from slater.collect.recording import recorded_source
 from slater.collect.training import Recipe, Segment, finished_behaviour, train
 from slater.deep import checkpoint
@@ -99,6 +101,23 @@ def test_a_file_gives_back_the_behaviour(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match="is not a behaviour file"):
         load_behaviour(tmp_path / "bad.safetensors")
+
+
+def test_the_command_writes_what_was_trained(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`slater behaviours train`, on a finished training, without processes; an unknown task is refused."""
+    shutil.copytree(trained, tmp_path / "work" / "ballrun")
+    monkeypatch.setitem(RECIPES, "ballrun", TOY)
+    monkeypatch.setitem(BENCHMARKS, "ballrun", Benchmark(4, (2.0,)))
+    here = "slater.commands.behaviours.run_jobs"
+    monkeypatch.setattr(here, lambda work, jobs, workers: ((job, work(job)) for job in jobs))
+    words = ["behaviours", "train", "ballrun", "--work", str(tmp_path / "work"), "--out", str(tmp_path)]
+    assert cli.main(words) == 0
+    assert "ballrun.safetensors, 1,600 steps" in capsys.readouterr().out
+    assert load_behaviour(tmp_path / "ballrun.safetensors").recipe == TOY.record()
+    assert cli.main(["behaviours", "train", "cycling"]) == 2
+    assert "there is no dataset 'cycling'" in capsys.readouterr().err
 
 
 def test_choosing_covers_both_sides_of_every_limit() -> None:
