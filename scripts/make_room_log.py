@@ -13,7 +13,7 @@ import numpy as np
 
 from slater.envs.room import HOURS, Room
 
-HEADER = "day,hour,indoor,outdoor,power,comfort,energy,next_hour,next_indoor,next_outdoor"
+HEADER = "day,hour,indoor,outdoor,power,comfort,energy,next_indoor,next_outdoor"
 
 
 def days(count: int, seed: int) -> str:
@@ -32,7 +32,7 @@ def days(count: int, seed: int) -> str:
             energy, after = info["costs"]["energy"], observation
             rows.append(
                 f"{day},{hour},{now[0]:.2f},{now[1]:.2f},{power:.3f},{comfort:.4f},{energy:.3f},"
-                f"{after[2]:.0f},{after[0]:.2f},{after[1]:.2f}"
+                f"{after[0]:.2f},{after[1]:.2f}"
             )
     return "\n".join(rows) + "\n"
 

@@ -54,7 +54,7 @@ def world(tmp_path_factory):
     save(data, folder / "log.hdf5")
     save(data, folder / "pilot.hdf5")
     slater.train(data, "bc", limits=["20"], out=folder / "runs" / "first", **QUICK)
-    columns = ["observations=indoor,outdoor,hour", "actions=power", "rewards=comfort", "costs=energy"]
+    columns = ["observations=indoor,outdoor", "actions=power", "rewards=comfort", "costs=energy"]
     heated = slater.load(room(), columns=[*columns, "episode=day"])
     slater.train(heated, "bc", limits=["15"], out=folder / "runs" / "room", **QUICK)
     return folder

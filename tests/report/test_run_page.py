@@ -52,6 +52,17 @@ def test_the_page_fits_a_phone_and_a_dark_screen(folder, browser):
     width = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
     assert width[0] <= width[1]
     assert browser.execute_script("return document.querySelectorAll('svg').length") >= 3
+    colour = (
+        "return [getComputedStyle(document.querySelector(\"svg [stroke='#1b4f72']\")).stroke, "
+        "getComputedStyle(document.body).backgroundColor]"
+    )
+    assert browser.execute_script(colour) == ["rgb(27, 79, 114)", "rgb(255, 255, 255)"]
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+    try:
+        assert browser.execute_script(colour) == ["rgb(127, 179, 213)", "rgb(23, 32, 42)"]
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def test_an_exported_run_acts_as_its_mixture(folder, tmp_path, capsys):

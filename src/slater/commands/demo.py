@@ -26,8 +26,8 @@ ENV = "bullet/BallCircle"
 #: iterations between rollouts of the policy in training, which only the figure sees
 EVERY = 1_000
 #: PDCA's default with a shorter fit of its model, so that the whole takes a few minutes on two cores
-SETTINGS: Mapping[str, Any] = {"model_steps": 8_000}
-STEPS = 20_020
+SETTINGS: Mapping[str, Any] = {"warm_steps": 1_000, "model_steps": 4_000}
+STEPS = 12_014
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,8 @@ def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) 
     levels = {
         name: Level(ran.summary()["return"].mean, ran.summary()["cost"].mean) for name, ran in found.items()
     }
-    draw_training(path, saved.metrics.rows, limit, levels, best)
+    logged = np.stack([episodes.returns, costs], axis=1)
+    draw_training(path, saved.metrics.rows, limit, levels, best, logged)
     console.print(f"\nReward and cost against steps, with the limit: {path}")
     certificate = _certificate(found["mixture"], limit.episode, saved.task.horizon or 0, options.out)
     console.print(

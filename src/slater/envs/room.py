@@ -1,11 +1,11 @@
-"""A heated room, hour by hour: comfort while somebody is at home, energy as the cost.
+"""A heated room, hour by hour: comfort is the reward, energy the cost.
 
 A small world for the tutorial, whose log ships with the package (`slater.data.samples.room`). An episode is
 a day of 24 hours. `make("slater.envs.room:Room")` runs it; it needs Gymnasium, the log does not.
 
-    observation  indoor temperature (C), outdoor temperature (C), hour of the day (0 to 23)
+    observation  indoor temperature (C), outdoor temperature (C)
     action       heating power (kW), in [0, 3], held for an hour
-    reward       comfort: 1 at 21 C, 0 from 4 C away; counts from 6 to 9 and from 17 to 23 o'clock, else 0
+    reward       comfort: 1 at 21 C, 0 from 6 C away
     cost         energy (kWh) of the hour
 """
 
@@ -31,9 +31,7 @@ DRAUGHT = 0.1
 class Room(gymnasium.Env[NDArray[np.float64], NDArray[np.float64]]):
     """One day in a heated room."""
 
-    observation_space = gymnasium.spaces.Box(
-        np.array([-50.0, -50.0, 0.0]), np.array([60.0, 60.0, 23.0]), dtype=np.float64
-    )
+    observation_space = gymnasium.spaces.Box(-50.0, 60.0, (2,), np.float64)
     action_space = gymnasium.spaces.Box(0.0, 3.0, (1,), np.float64)
     cost_names = ("energy",)
 
@@ -57,8 +55,7 @@ class Room(gymnasium.Env[NDArray[np.float64], NDArray[np.float64]]):
         power = float(np.clip(action[0], 0.0, 3.0))
         leak = (self._outdoor() - self.indoor) / LEAK
         self.indoor += leak + WARMTH * power + float(self.np_random.normal(0.0, DRAUGHT))
-        at_home = 6 <= self.hour < 9 or 17 <= self.hour < 23
-        comfort = max(1.0 - abs(self.indoor - 21.0) / 4.0, 0.0) if at_home else 0.0
+        comfort = max(1.0 - abs(self.indoor - 21.0) / 6.0, 0.0)
         self.hour += 1
         ended = self.hour == HOURS
         return self._observation(), comfort, False, ended, {"costs": {"energy": power}}
@@ -67,4 +64,4 @@ class Room(gymnasium.Env[NDArray[np.float64], NDArray[np.float64]]):
         return self.mean_outdoor + 4.0 * float(np.sin(2 * np.pi * (self.hour - 9) / HOURS))
 
     def _observation(self) -> NDArray[np.float64]:
-        return np.array([self.indoor, self._outdoor(), float(self.hour % HOURS)])
+        return np.array([self.indoor, self._outdoor()])

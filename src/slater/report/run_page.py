@@ -64,8 +64,9 @@ def _run(run: SavedRun, *, heading: bool) -> str:
     parts.append(
         f"<p>{escape(run.run.algorithm)}{escape(f' ({run.run.preset})' if run.run.preset else '')}, seed "
         f"{run.run.seed}, {record.steps:,} steps, on {escape(run.run.data)} (fingerprint "
-        f"<code>{escape(run.run.fingerprint[:12])}</code>): {task.obs_dim} observations, {task.action_dim} "
-        f"{'discrete' if task.discrete else 'continuous'} actions, costs {escape(', '.join(task.costs))}"
+        f"<code>{escape(run.run.fingerprint[:12])}</code>): observations of size {task.obs_dim}, "
+        f"{f'one of {task.action_dim} actions' if task.discrete else f'actions of size {task.action_dim}'}, "
+        f"costs {escape(', '.join(task.costs))}"
         f"{f', episodes of {task.horizon} steps' if task.horizon else ''}.</p>"
     )
     if run.finished:

@@ -138,6 +138,19 @@ def _span(ends: tuple[float, float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
+#: for colours of `COLOURS`, what is as easily seen on a dark ground
+DARK = {"pass": "#48c9b0", "fail": "#ec7063", "abstain": "#f4d03f", "ink": "#e5e8e8", "line": "#7fb3d5"}
+
+
+def _in_the_dark() -> str:
+    """Rules that give every colour of a picture its counterpart; they overrule the attributes."""
+    return "".join(
+        f"svg [{what}='{colour}']{{{what}:{DARK[name]}}}"
+        for name, colour in COLOURS.items()
+        for what in ("stroke", "fill")
+    )
+
+
 def page(title: str, body: str) -> str:
     """A whole HTML page, self-contained."""
     return (
@@ -152,6 +165,9 @@ def page(title: str, body: str) -> str:
         "table{border-collapse:collapse;display:block;overflow-x:auto;max-width:100%}"
         "td,th{padding:.25rem .7rem;border-bottom:1px solid var(--rule);text-align:left}"
         "svg{max-width:100%;height:auto}svg text{fill:var(--ink)}code,pre{overflow-wrap:anywhere}"
+        # a wide picture shrinks on a phone: its words must not
+        "@media(max-width:500px){svg[width='640'] text{font-size:19px}}"
+        f"@media(prefers-color-scheme:dark){{{_in_the_dark()}}}"
         ".pass{color:var(--pass)}.fail{color:var(--fail)}.abstain{color:var(--abstain)}"
         f"</style></head><body>{body}</body></html>\n"
     )
