@@ -44,10 +44,17 @@ def test_train_from_a_csv_in_one_line_and_resume(table, tmp_path, capsys):
         "columns": {text.partition("=")[0]: text.partition("=")[2].split(",") for text in COLUMNS},
         "horizon": 25, "missing": "drop",
     }  # fmt: skip
+    contract = slater.load_policy(out).contract
+    assert [entry.name for entry in contract.observations] == ["place", "square"]
+    assert [entry.name for entry in contract.actions] == ["push_a", "push_b"]
     (out / "result.json").unlink()
     assert main(["train", "--resume", str(out)]) == 0
     assert main(["train", "--resume", str(out), "--columns", *COLUMNS[:-1], "episode=place"]) == 2
-    assert "--columns cannot change" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--columns cannot change" in error
+    assert (
+        "not observations=place,square actions=push_a,push_b rewards=gain costs=wear episode=place" in error
+    )
 
 
 def test_the_same_in_python(table, tmp_path):

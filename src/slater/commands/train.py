@@ -310,7 +310,7 @@ def _refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
                     )
             continue
         elif name in ("columns", "drop_missing", "fill", "horizon"):
-            before, now = dict(run.reading), options.reading.record()
+            before, now = _words(run.reading), _words(options.reading.record())
         else:
             before, now = getattr(run, name), getattr(options, name)
         if now != before:
@@ -318,6 +318,13 @@ def _refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
                 f"{word if name != 'algorithm' else 'the algorithm'} cannot change in a run that is "
                 f"resumed: it has {before}, not {now}; train anew."
             )
+
+
+def _words(reading: Mapping[str, Any]) -> str:
+    """How the data are read, as one would write it."""
+    columns = [f"{role}={','.join(names)}" for role, names in reading.get("columns", {}).items()]
+    others = [f"{name}={value}" for name, value in reading.items() if name != "columns"]
+    return " ".join([*columns, *others]) or "nothing of the kind"
 
 
 def _watcher(options: Options, folder: Path) -> Any:

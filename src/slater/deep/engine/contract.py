@@ -21,20 +21,21 @@ def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result
     """The contract of the run's mixture.
 
     Names and units are those that the data's notes give as `observation_names`, `observation_units`,
-    `action_names` and `action_units`, each a JSON list or a text with commas; else entries are numbered.
+    `action_names` and `action_units`, each a JSON list or a text with commas; else names are those of the
+    columns that the data were read from, where a column map says them; else entries are numbered.
     """
     if isinstance(dataset, StoredDataset):
         seen = dataset.sample(np.random.default_rng(0), ROWS).observations
     else:
         seen = dataset.observations
     low, high = seen.min(axis=0), seen.max(axis=0)
-    names, units = _texts(dataset, "observation", task.obs_dim)
+    names, units = _texts(run, dataset, "observation", task.obs_dim)
     observations = tuple(
         Entry(names[k], units[k], float(low[k]), float(high[k])) for k in range(task.obs_dim)
     )
     actions: tuple[Entry, ...] = ()
     if task.action_low is not None and task.action_high is not None:
-        names, units = _texts(dataset, "action", task.action_dim)
+        names, units = _texts(run, dataset, "action", task.action_dim)
         actions = tuple(
             Entry(names[k], units[k], float(task.action_low[k]), float(task.action_high[k]))
             for k in range(task.action_dim)
@@ -60,10 +61,13 @@ def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result
     )
 
 
-def _texts(dataset: Dataset | StoredDataset, what: str, count: int) -> tuple[list[str], list[str]]:
-    """Names and units of the entries, from the notes of the data where they fit."""
+def _texts(run: Run, dataset: Dataset | StoredDataset, what: str, count: int) -> tuple[list[str], list[str]]:
+    """Names and units of the entries, from the notes of the data or the column map where they fit."""
     notes = dataset.metadata.notes
     names, units = _listed(notes.get(f"{what}_names")), _listed(notes.get(f"{what}_units"))
+    if len(names) != count:  # a pattern such as obs_* names no single column
+        mapped = run.reading.get("columns", {}).get(f"{what}s", ())
+        names = [str(name) for name in mapped if not str(name).endswith("*")]
     if len(names) != count:
         names = [f"{what} {k}" for k in range(count)]
     return names, units if len(units) == count else [""] * count
