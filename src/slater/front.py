@@ -29,6 +29,7 @@ def train(
     progress: bool = True,
     estimate: bool = True,
     columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None,
+    hold_out: float | None = None,
     options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Result:
@@ -40,6 +41,8 @@ def train(
     notebook or as plain lines. estimate: judge the policy by the shared estimators at the end, where the
     algorithm does not itself. options: fields of `slater.runs.Run`, such as `log_every` or `memory` (GB).
     columns: which column of a table is which, as in `slater.load`; kept in the run.
+    hold_out: share of the episodes that are kept from training so that `slater.certify` can judge by them, as
+    0.2; the same for every seed, remembered in the run.
     settings: the algorithm's own, by name (`steps`, `gamma`, ...).
 
     The result has the policy, the estimates from the data alone, the limits, warnings, and the folder. A
@@ -49,6 +52,9 @@ def train(
     from slater.deep import train as train_into
     from slater.deep.engine.progress import shown
     from slater.deep.engine.sources import open_for_training
+    from slater.runs import is_run
+    from slater.runs.held_out import FILE as HELD_OUT
+    from slater.runs.held_out import keep, without_held_out
 
     chosen = {"estimate": estimate, **(options or {})}
     name = algorithm
@@ -64,12 +70,16 @@ def train(
         raise InputError("columns are for a file; the data given are a dataset already.")
     watcher = shown() if progress else Watcher()
     folder = new_run_folder(name) if out is None else Path(out)
+    part, kept = without_held_out(data, hold_out)
+    keep(kept, folder)
     try:
         return train_into(
-            algorithm, data, limits, folder, seed=seed, preset=preset, watcher=watcher, options=chosen,
+            algorithm, part, limits, folder, seed=seed, preset=preset, watcher=watcher, options=chosen,
             **settings,
         )  # fmt: skip
     except InputError:
+        if kept is not None and not is_run(folder):
+            (folder / HELD_OUT).unlink(missing_ok=True)
         if out is None:
             remove_if_unused(folder)
         raise

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import slater
-from slater.certify.held_out import hold_out
 from slater.certify.verdict import Certificate
 from slater.cli import main
 from slater.data import Dataset, save
 from slater.policy import CategoricalPolicy
 from slater.policy import save as save_policy
+from slater.runs.held_out import hold_out
 
 T = 10
 
@@ -103,6 +103,21 @@ def test_python_gives_the_same_typed(tmp_path: Path) -> None:
     assert isinstance(found, Certificate)
     assert found.verdict == "pass"
     assert slater.certify(lambda s: s, own=_data(0.6), limits=[3.0]).verdict == "fail"
+
+
+def test_several_candidates_share_the_error_and_one_that_passes_is_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, logit in (("a", 0.0), ("b", 1.0)):
+        save_policy(_policy(logit), tmp_path / f"{name}.safetensors")
+    save(_data(0.1), tmp_path / "own.npz")
+    places = [str(tmp_path / f"{name}.safetensors") for name in "ab"]
+    args = ["certify", *places, "--own", str(tmp_path / "own.npz"), "--out", str(tmp_path / "out")]
+    assert main([*args, "--limit", "3"]) == 0
+    assert "2 candidates, which share an error of 0.05" in capsys.readouterr().out
+    assert Certificate.load(tmp_path / "out" / "2" / "certificate.json").candidates == 2
+    assert main([*args, "--limit", "0.2", "--json"]) == 1
+    assert [record["verdict"] for record in json.loads(capsys.readouterr().out)] == ["fail", "fail"]
 
 
 def test_propensities_in_the_data_speak_before_estimates() -> None:

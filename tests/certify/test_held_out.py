@@ -9,9 +9,10 @@ import pytest
 
 from slater import InputError
 from slater.certify.bounds import Interval
-from slater.certify.held_out import FILE, certifying_part, hold_out, read_held_out
+from slater.certify.held_out import certifying_part
 from slater.certify.verdict import Certificate, Gate, LimitVerdict, decide, with_gate
 from slater.data import Dataset
+from slater.runs.held_out import FILE, hold_out, read_held_out
 
 
 def _data(seed: int = 0) -> Dataset:

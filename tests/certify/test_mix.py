@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import slater
 from slater import InputError
 from slater.certify.pools import best_of_runs, mix_runs, pool_of_run
 from slater.cli import main
 from slater.data import Dataset, save
 from slater.policy import Mixture, load
 from slater.runs import open_run
+from slater.runs.held_out import keep, read_held_out
 
 T = 10
 SETTINGS = {
@@ -49,6 +52,29 @@ def test_a_run_that_holds_out_says_a_verdict_and_remembers(run: Path) -> None:
     kept = json.loads((run / "held_out.json").read_text())
     assert len(kept["episodes"]) == 10
     assert open_run(run).run.fingerprint == kept["training"]
+
+
+def test_python_and_sweeps_hold_the_same_episodes_out(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = run.parent / "log.npz"
+    kept = read_held_out(run)
+    quick: dict[str, Any] = {"steps": 2, "hidden": (8,), "batch_size": 16}
+    result = slater.train(log, "bc", ["5"], out=tmp_path / "py", hold_out=0.25, progress=False, **quick)
+    assert read_held_out(tmp_path / "py") == kept
+    assert slater.certify(result, fit=False).limits[0].gates[0].passed
+    args = ["train", "bc", str(log), "--limit", "5", "--hold-out", "0.25", "--seeds", "2", "--engine", "vmap"]
+    settings = ["--steps", "2", "--set", "hidden=8", "--set", "batch_size=16", "--no-estimate"]
+    assert main([*args, *settings, "--out", str(tmp_path / "sweep")]) == 0
+    assert [read_held_out(tmp_path / "sweep" / f"seed={seed}") for seed in (0, 1)] == [kept, kept]
+    said = capsys.readouterr().out
+    assert "verdicts on 10 held-out episodes" in said
+    assert "seed=1: ABSTAIN" in said
+    with pytest.raises(InputError, match="other episodes held out"):
+        keep(None, tmp_path / "py")
+    with pytest.raises(InputError, match=r"share of episodes to hold out is 1\.5"):
+        slater.train(log, "bc", ["5"], out=tmp_path / "bad", hold_out=1.5, progress=False, **quick)
+    assert not (tmp_path / "bad").exists()
 
 
 def test_a_mixture_for_another_limit_is_written_and_acts(run: Path, tmp_path: Path) -> None:

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from slater import InputError
-from slater.certify.opinions import _outside, certify_estimates, network_of
-from slater.data import Dataset
+from slater.certify.estimates import Calibration
+from slater.certify.judge import find_policy
+from slater.certify.opinions import (
+    Estimators,
+    acting,
+    certify_candidates,
+    certify_estimates,
+    outside_of,
+    parts_of,
+)
+from slater.certify.pools import mix_policies
+from slater.data import Dataset, save
 from slater.deep.ope.cloning import CloneSettings
-from slater.deep.ope.ensemble import EnsembleSettings
+from slater.deep.ope.ensemble import EnsembleSettings, ensemble_values
 from slater.deep.ope.in_sample import InSampleSettings
-from slater.deep.ope.study import StudySettings
-from slater.deep.task import state_task
+from slater.deep.ope.study import StudySettings, study
+from slater.deep.task import normalised, state_task
 from slater.limits import Limit
-from slater.policy import GaussianPolicy
+from slater.policy import GaussianPolicy, Mixture
+from slater.policy import load as load_policy
+from slater.policy import save as save_policy
 
 T = 20
+LIMIT = Limit.episode(10.0, "cost")
+#: one that decides, so that a wrong verdict could show
+DECIDES = Calibration(0.95, 2.5, 2.5, 1.0, 150, 7, 60, 1, 1, 40, 50, 1)
 SETTINGS = StudySettings(
-    cohorts=2, ensemble=EnsembleSettings(copies=3, steps=1200, hidden=(32, 32), outcome_hidden=(32,)),
-    clones=CloneSettings(steps=600, chunk=300, hidden=(16,)), in_sample=InSampleSettings(steps=50),
+    cohorts=2, ensemble=EnsembleSettings(copies=3, steps=700, hidden=(32, 32), outcome_hidden=(32,)),
+    clones=CloneSettings(steps=200, chunk=100, hidden=(16,)),
+    in_sample=InSampleSettings(multipliers=(0.0,), steps=1, hidden=(8,)),
 )  # fmt: skip
+
+
+QUICK = replace(SETTINGS, ensemble=replace(SETTINGS.ensemble, steps=300))
 
 
 def _walk(action: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -48,6 +67,7 @@ def _log(episodes: int, seed: int = 0) -> Dataset:
     return Dataset.from_arrays(
         observations=s[:, None], actions=a[:, None], rewards=np.ones(len(s)), costs=c[:, None],
         terminals=np.zeros(len(s), bool), timeouts=ends, next_observations=f[:, None],
+        source=np.where(np.arange(episodes) % 2, "bold", "careful"),
     )  # fmt: skip
 
 
@@ -71,62 +91,176 @@ def _truth(mean: float) -> float:
     return float(total.mean())
 
 
-def test_both_estimators_see_the_cost_and_nothing_passes_without_a_calibration(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The studies that the tests of this file share."""
+    return tmp_path_factory.mktemp("studies")
+
+
+@pytest.fixture(scope="module")
+def estimators(cache: Path) -> Estimators:
+    """Both estimators of the walk's log."""
     data = _log(60)
-    answers = {}
-    for mean in (-0.3, 0.3):
-        certificate = certify_estimates(
-            data, _push(mean), limits=[10.0], gamma=0.95, settings=SETTINGS, fqe_steps=1000, cache=tmp_path
-        )
+    task = state_task(data, (LIMIT,), 0.95)
+    return Estimators(data, task, study(data, task, SETTINGS, cache))
+
+
+def test_both_estimators_see_the_cost_and_decide_nothing_without_a_good_calibration(cache: Path) -> None:
+    poor = replace(DECIDES, policies=10)
+    found = certify_candidates(
+        _log(60), {str(mean): _push(mean) for mean in (-0.3, 0.3)}, limits=[10.0], gamma=0.95,
+        settings=SETTINGS, cache=cache, calibration=poor,
+    )  # fmt: skip
+    answers = []
+    for mean, certificate in zip((-0.3, 0.3), found, strict=True):
         limit = certificate.limits[0]
-        answers[mean] = {e.estimator: e.estimate for e in limit.evidence}
+        answers.append({e.estimator: e.estimate for e in limit.evidence})
         assert certificate.verdict == "abstain"
+        assert certificate.candidates == 2
         assert {g.name for g in limit.gates} >= {"closed-loop check", "distance from the data", "calibration"}
         assert len(certificate.details["coverage"]["visited"]) > 100
-        assert answers[mean]["model ensemble"] == pytest.approx(_truth(mean), abs=2.5)
-    assert answers[0.3]["fitted Q"] > answers[-0.3]["fitted Q"] + 1
-    assert "estimate" in certificate.assumptions[0]
+        assert answers[-1]["model ensemble"] == pytest.approx(_truth(mean), abs=2.5)
+        assert answers[-1]["fitted Q"] == pytest.approx(_truth(mean), abs=2.5)
+    assert answers[1]["fitted Q"] > answers[0]["fitted Q"] + 3
+    assert "estimate" in found[0].assumptions[0]
 
 
-def test_ten_episodes_abstain_and_say_so() -> None:
-    few = certify_estimates(_log(10), _push(0.3), limits=[10.0], settings=SETTINGS)
-    assert few.verdict == "abstain"
-    assert "10 complete episodes are too few" in few.limits[0].reason
+def test_the_careful_policy_passes_and_the_costly_one_does_not(cache: Path) -> None:
+    def verdict(mean: float, limit: float) -> str:
+        return certify_estimates(
+            _log(60), _push(mean), limits=[limit], gamma=0.95, settings=SETTINGS, cache=cache,
+            calibration=DECIDES,
+        ).verdict  # fmt: skip
+
+    assert verdict(-0.3, 12.0) == "pass"
+    assert verdict(0.3, 0.5 * _truth(0.3)) != "pass"
 
 
-def test_states_far_from_the_log_are_counted() -> None:
-    rng = np.random.default_rng(0)
-    logged = rng.standard_normal((4000, 3))
-    assert _outside(logged, rng.standard_normal((2000, 3))) < 0.05
-    assert _outside(logged, rng.normal((6.0, 0.0, 0.0), 1.0, (2000, 3))) > 0.9
+def test_functions_and_mixtures_are_judged_like_networks(estimators: Estimators) -> None:
+    def by_hand(observations: np.ndarray) -> np.ndarray:
+        return np.full((len(observations), 1), np.tanh(0.3))
+
+    one, other = estimators.judged(_push(0.3)), estimators.judged(by_hand)
+    for mine, theirs in zip(one.opinions, other.opinions, strict=True):
+        assert mine.mean[0] == pytest.approx(theirs.mean[0], abs=1.5)
+    half = estimators.judged(Mixture((_push(-0.3), _push(0.3)), np.array([0.5, 0.5])))
+    low = estimators.judged(_push(-0.3))
+    for k in range(2):
+        middle = 0.5 * (low.opinions[k].mean[0] + one.opinions[k].mean[0])
+        assert half.opinions[k].mean[0] == pytest.approx(middle, abs=0.5)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("SLATER_FULL"), reason="fits a second study; SLATER_FULL=1 runs it")
-def test_a_policy_far_from_the_data_abstains_and_says_why() -> None:
-    # always the hardest push: states that no episode of the log has seen
-    data = _log(60).subset(np.arange(60) % 2 == 0)  # the careful episodes alone
-    far = certify_estimates(data, _push(3.0), limits=[10.0], gamma=0.95, settings=SETTINGS, fqe_steps=300)
+def test_files_and_named_functions_are_judged_like_networks(
+    estimators: Estimators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_controller.py").write_text(
+        "import numpy as np\n\ndef push(observations):\n    return np.full((len(observations), 1), 0.291)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    asked = {"my_controller:push": find_policy("my_controller:push").policy}
+    save_policy(_push(0.3), tmp_path / "p.safetensors")
+    asked["p.safetensors"] = find_policy(tmp_path / "p.safetensors").policy
+    pytest.importorskip("onnxruntime")
+    from slater.policy.onnx_file import save_onnx
+
+    save_onnx(_push(0.3), tmp_path / "p.onnx")
+    asked["p.onnx"] = find_policy(tmp_path / "p.onnx").policy
+    save_onnx(Mixture((_push(0.3), _push(0.3)), np.array([0.5, 0.5])), tmp_path / "m.onnx")
+    asked["m.onnx"] = find_policy(tmp_path / "m.onnx").policy
+    assert len(parts_of(asked["m.onnx"])) == 2
+    own = estimators.judged(_push(0.3))
+    for name, policy in asked.items():
+        for k, opinion in enumerate(estimators.judged(policy).opinions):
+            assert opinion.mean[0] == pytest.approx(own.opinions[k].mean[0], abs=1.5), name
+
+
+def test_policy_files_are_pooled_by_bounds_from_one_log(cache: Path, tmp_path: Path) -> None:
+    save(_log(60), tmp_path / "log.npz")
+    for name, mean in (("careful", -0.3), ("bold", 0.3)):
+        save_policy(_push(mean), tmp_path / f"{name}.safetensors")
+    places = [tmp_path / f"{name}.safetensors" for name in ("careful", "bold")]
+    point = mix_policies(
+        places, ["4"], tmp_path / "mixed", data=tmp_path / "log.npz", gamma=0.95, cache=cache,
+        settings=SETTINGS,
+    )  # fmt: skip
+    assert point.costs_high[0] > point.costs[0]  # spreads are known, and the limit is kept by the bound
+    assert point.costs_high[0] <= 0.9 * 4 + 1e-6
+    mixed = load_policy(tmp_path / "mixed" / "mixture.safetensors")
+    assert isinstance(mixed, Mixture)
+    with pytest.raises(InputError, match="given twice"):
+        mix_policies([places[0], places[0]], ["4"], tmp_path / "x", data=tmp_path / "log.npz", gamma=0.95)
+
+
+def test_rollouts_step_by_step_are_those_of_the_ensemble(estimators: Estimators) -> None:
+    # the study's own clone in JAX, all steps at once, against its export in NumPy between steps
+    task, found = estimators.task, estimators.study
+    clone = found.policy(0)
+    first = normalised(found.initial, task)[np.random.default_rng(0).integers(60, size=400)]
+    values = np.asarray(ensemble_values(task, found.ensemble, clone, first, jax.random.key(0)).mean)
+    own, _ = estimators.modelled(acting(clone.export(task), task, np.random.default_rng(0)), 0)
+    sums = own.mean(axis=(0, 1))
+    np.testing.assert_allclose(sums[:-1] * task.scale / (T * (1 - 0.95)), values.mean(axis=0)[:-1], atol=0.6)
+    assert sums[-1] == pytest.approx(T)
+
+
+def _noisy() -> tuple[Dataset, Callable[[float], float]]:
+    """Costs that no state foretells: a coin of .3 in every step."""
+    data = _log(60)
+    costs = (np.random.default_rng(5).random(data.costs.shape) < 0.3).astype(np.float32)
+    return replace(data, costs=costs), lambda mean: 0.3 * T
+
+
+def test_costs_that_are_noise_are_abstained_on_or_right(cache: Path) -> None:
+    data, truth = _noisy()
+    for limit in (0.6 * truth(0.0), 1.6 * truth(0.0)):
+        found = certify_estimates(
+            data, _push(0.0), limits=[limit], gamma=0.95, settings=QUICK, cache=cache, calibration=DECIDES
+        )
+        wrong = "pass" if limit < truth(0.0) else "fail"
+        assert found.verdict != wrong
+
+
+def test_a_policy_far_from_the_data_abstains_and_says_why(cache: Path) -> None:
+    # always the hardest push: states that hardly an episode of the log has seen
+    far = certify_estimates(
+        _log(60), _push(3.0), limits=[10.0], gamma=0.95, settings=SETTINGS, cache=cache, calibration=DECIDES
+    )
     gates = {g.name: g for g in far.limits[0].gates}
     assert far.verdict == "abstain"
     assert not gates["distance from the data"].passed
 
 
+def test_ten_episodes_abstain_and_say_so() -> None:
+    few = certify_estimates(_log(10), _push(0.3), limits=[10.0], settings=SETTINGS, calibration=DECIDES)
+    assert few.verdict == "abstain"
+    assert "10 complete episodes are too few" in few.limits[0].reason
+
+
+def test_a_wrong_horizon_leaves_no_complete_episode_and_abstains() -> None:
+    data = _log(60)
+    longer = replace(data, metadata=replace(data.metadata, horizon=2 * T))
+    found = certify_estimates(longer, _push(-0.3), limits=[10.0], settings=SETTINGS, calibration=DECIDES)
+    assert found.verdict == "abstain"
+    assert "complete episodes are too few" in found.limits[0].reason
+
+
+def test_states_far_from_the_log_are_counted() -> None:
+    rng = np.random.default_rng(0)
+    outside = outside_of(rng.standard_normal((4000, 3)))
+    assert outside(rng.standard_normal((2000, 3))) < 0.05
+    assert outside(rng.normal((6.0, 0.0, 0.0), 1.0, (2000, 3))) > 0.9
+
+
 def test_policies_that_cannot_be_rolled_out_get_one_sentence() -> None:
-    task = state_task(_log(4), (Limit.episode(10.0, "cost"),), 0.95)
+    task = state_task(_log(4), (LIMIT,), 0.95)
+    rng = np.random.default_rng(0)
     wide = GaussianPolicy(
         (np.zeros((2, 2), np.float32),), (np.zeros(2, np.float32),), np.zeros(2, np.float32),
         np.ones(2, np.float32), -np.ones(1, np.float32), np.ones(1, np.float32), (-5.0, 0.0),
     )  # fmt: skip
     with pytest.raises(InputError, match="2 entries, but the data have 1"):
-        network_of(wide, task)
-    with pytest.raises(InputError, match="cannot be judged from the log alone"):
-        network_of(lambda s: s, task)
-
-
-def test_the_network_is_the_policy() -> None:
-    task = state_task(_log(4), (Limit.episode(10.0, "cost"),), 0.95)
-    actions = np.asarray(network_of(_push(0.4), task).choice(jnp.zeros((4000, 1)), jax.random.key(0)))
-    own = _push(0.4).act(np.tile(task.obs_mean, (4000, 1)), rng=np.random.default_rng(0))
-    np.testing.assert_allclose(actions.mean(), own.mean(), atol=0.01)
-    np.testing.assert_allclose(actions.std(), own.std(), atol=0.01)
+        acting(wide, task, rng)
+    with pytest.raises(InputError, match=r"actions of shape \(7, 3\)"):
+        acting(lambda s: np.zeros((len(s), 3)), task, rng)(np.zeros((7, 1)))
+    with pytest.raises(InputError, match="not a number"):
+        acting(lambda s: np.full((len(s), 1), np.nan), task, rng)(np.zeros((7, 1)))

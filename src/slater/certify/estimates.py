@@ -23,7 +23,16 @@ from slater.certify.bounds import Interval, share_upper
 from slater.certify.verdict import Evidence, Gate, LimitVerdict, decide
 from slater.errors import InputError
 
-__all__ = ["BankRow", "Calibration", "Opinion", "calibrate", "judge_estimates", "shipped_calibration"]
+__all__ = [
+    "BankRow",
+    "Calibration",
+    "Opinion",
+    "agree",
+    "calibrate",
+    "combined",
+    "judge_estimates",
+    "shipped_calibration",
+]
 
 F64 = NDArray[np.float64]
 
@@ -31,7 +40,8 @@ F64 = NDArray[np.float64]
 FEWEST_POLICIES, FEWEST_TASKS = 120, 6
 #: fewest complete episodes that estimators may be fitted to
 FEWEST_EPISODES = 20
-#: largest difference between the two estimators, as a share of the limit, beyond their own spread
+#: largest difference between the two estimators beyond their own spread, as a share of the limit, or of what
+#: both say where both are over it
 DISAGREEMENT = 0.25
 #: largest share of a rollout's states that may lie where the log has nothing alike
 LARGEST_SHARE_OUTSIDE = 0.1
@@ -53,76 +63,132 @@ class Opinion:
 
 @dataclass(frozen=True)
 class BankRow:
-    """A policy of known truth under Tier 3, one cost: what was said, and what is so (all per episode).
+    """A policy of known truth under Tier 3 at one limit: what was said, and what is so (all per episode).
 
-    gated: whether every gate but the calibration was met; spread: at least a hundredth of the limit.
+    centre, spread: as `combined` gives them; gated: whether every gate but the calibration was met.
     """
 
     task: str
     policy: str
     limit: float
     truth: float
-    mean: float
+    centre: float
     spread: float
     gated: bool
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How many spreads above the mean the truth stays below, with which measured rate of false passes.
+    """How many spreads from the centre the truth stays, with which measured rate of error.
 
-    factor: by confidence, of the bank as a whole, for tasks outside it.
-    false_passes, passes, judged: counts over the bank, each task under the factor of the others.
+    factor: spreads above the centre, of the bank as a whole, for tasks outside it; lower_factor: below it.
+    inflation: what both are multiplied by beyond the quantile of the bank, so that its measured rate is at
+    most the nominal one. policies, tasks: of the bank; gated: policies that meet every gate.
+    too_low, too_high: of those, with a truth above the upper or below the lower bound, at any limit, each
+    task under the factors of the others. passes, false_passes: pairs of a policy and a limit; judged: gated
+    pairs whose truth is over the limit.
     """
 
     confidence: float
     factor: float
+    lower_factor: float
+    inflation: float
     policies: int
     tasks: int
+    gated: int
+    too_low: int
+    too_high: int
     judged: int
     passes: int
     false_passes: int
 
     @property
     def rate_at_most(self) -> float:
-        """Upper end of the exact 95% interval of the false-pass rate among policies over their limit."""
-        return share_upper(self.false_passes, max(self.judged, 1), 0.025)
+        """Upper end of the exact 95% interval of the rate of upper bounds that are too low."""
+        return share_upper(self.too_low, max(self.gated, 1), 0.025)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON."""
         return asdict(self)
 
 
-def _factor(rows: Sequence[BankRow], error: float) -> float:
-    """The conformal quantile of (truth - mean) / spread: the next policy exceeds it with at most `error`."""
-    scores = np.sort([(row.truth - row.mean) / row.spread for row in rows])
+def combined(means: Sequence[float], spreads: Sequence[float], limit: float) -> tuple[float, float]:
+    """Two opinions as one: their middle, and a spread that knows how far they are apart.
+
+    What both fail to see is left to the factor; a fiftieth of the limit is always allowed for.
+    """
+    apart = 0.5 * (max(means) - min(means))
+    spread = math.sqrt(max(spreads) ** 2 + apart**2 + (0.02 * max(limit, 1e-9)) ** 2)
+    return 0.5 * (max(means) + min(means)), spread
+
+
+def _allowed(means: Sequence[float], spreads: Sequence[float], limit: float) -> float:
+    """How far apart two opinions may be."""
+    return DISAGREEMENT * max(limit, min(means)) + max(spreads)
+
+
+def agree(means: Sequence[float], spreads: Sequence[float], limit: float) -> bool:
+    """Whether two opinions on one cost are near enough to each other to be one."""
+    return max(means) - min(means) <= _allowed(means, spreads, limit)
+
+
+def _scores(rows: Sequence[BankRow]) -> F64:
+    """Of every policy the worst over its limits: spreads of the truth above the centre, and below it."""
+    worst: dict[tuple[str, str], tuple[float, float]] = {}
+    for row in rows:
+        score = (row.truth - row.centre) / row.spread
+        above, below = worst.get((row.task, row.policy), (-math.inf, -math.inf))
+        worst[row.task, row.policy] = (max(above, score), max(below, -score))
+    return np.array(list(worst.values())).reshape(-1, 2)
+
+
+def _factors(rows: Sequence[BankRow], error: float) -> F64:
+    """Conformal quantiles of both scores: the next policy exceeds each with probability at most `error`."""
+    scores = np.sort(_scores(rows), axis=0)
     rank = math.ceil((len(scores) + 1) * (1.0 - error))
-    return math.inf if rank > len(scores) else max(float(scores[rank - 1]), 0.0)
+    return np.full(2, math.inf) if rank > len(scores) else np.maximum(scores[rank - 1], 0.0)
+
+
+#: the bank may ask for factors up to this many times its quantiles
+INFLATIONS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 
 
 def calibrate(rows: Sequence[BankRow], confidence: float) -> Calibration:
-    """The factor of a bank, and its rate of false passes with one task left out at a time.
+    """The factors of a bank, and its rate of errors with one task left out at a time.
 
-    A false pass is a gated policy whose mean plus the *other* tasks' factor times its spread is within the
-    limit while its truth is not. The rate is counted among the gated policies whose truth is over the limit.
+    Policies of one task err alike, so that a quantile over policies may fall short on another task: the
+    factors are multiplied by the least of `INFLATIONS` under which the measured rates are nominal.
     """
     used = [row for row in rows if row.gated]
     tasks = sorted({row.task for row in used})
     if len(tasks) < 2:
         raise InputError(f"a calibration leaves one task out at a time; the bank has {len(tasks)}.")
     error = 1.0 - confidence
-    judged = passes = wrong = 0
+    parts = {task: [row for row in used if row.task == task] for task in tasks}
+    others = {task: _factors([row for row in used if row.task != task], error) for task in tasks}
+    gated = len(_scores(used))
+
+    def wrong(inflation: float) -> NDArray[np.int64]:
+        counts = [(_scores(parts[task]) > inflation * others[task]).sum(axis=0) for task in tasks]
+        return np.asarray(np.sum(counts, axis=0))
+
+    fitting = [x for x in INFLATIONS if (wrong(x) <= error * gated).all()]
+    inflation = fitting[0] if fitting else math.inf
+    low, high = (int(x) for x in wrong(inflation if fitting else INFLATIONS[-1]))
+    judged = passes = false = 0
     for task in tasks:
-        factor = _factor([row for row in used if row.task != task], error)
-        for row in (row for row in used if row.task == task):
-            passed = row.mean + factor * row.spread <= row.limit
+        factor = float(inflation * others[task][0]) if others[task][0] > 0 else 0.0
+        for row in parts[task]:
+            passed = row.centre + factor * row.spread <= row.limit
             passes += passed
             judged += row.truth > row.limit
-            wrong += passed and row.truth > row.limit
-    policies = len({(row.task, row.policy) for row in rows})
+            false += passed and row.truth > row.limit
+    factors = inflation * _factors(used, error)
     return Calibration(
-        confidence, _factor(used, error), policies, len({row.task for row in rows}), judged, passes, wrong
-    )
+        confidence, float(factors[0]), float(factors[1]), inflation,
+        len({(row.task, row.policy) for row in rows}), len({row.task for row in rows}), gated, low, high,
+        judged, passes, false,
+    )  # fmt: skip
 
 
 def shipped_calibration(confidence: float) -> Calibration | None:
@@ -155,11 +221,12 @@ def _calibration_gate(calibration: Calibration | None, error: float) -> Gate:
             name, False,
             f"the calibration is for {calibration.confidence:.0%}, and this statement needs {1 - error:.1%}.",
         )  # fmt: skip
-    rate = calibration.false_passes / max(calibration.judged, 1)
+    rate = calibration.too_low / max(calibration.gated, 1)
     return Gate(
-        name, rate <= error,
-        f"on a bank of {calibration.policies} policies, {calibration.false_passes} of {calibration.judged} "
-        f"over their limit passed ({rate:.1%}; at most {calibration.rate_at_most:.1%}).",
+        name, rate <= error + 1e-9,
+        f"on a bank of {calibration.policies} policies of {calibration.tasks} tasks, each task under the "
+        f"factor of the others, the upper bound was too low for {calibration.too_low} of "
+        f"{calibration.gated} that met the other gates ({rate:.1%}; at most {calibration.rate_at_most:.1%}).",
     )  # fmt: skip
 
 
@@ -175,25 +242,29 @@ def judge_estimates(
     """Verdicts on limits per episode, where every estimator must agree and every gate be met."""
     if len(opinions) < 2:
         raise InputError(f"a verdict from the log alone needs two estimators, not {len(opinions)}.")
-    factor = UNCALIBRATED if calibration is None else calibration.factor
+    up = UNCALIBRATED if calibration is None else calibration.factor
+    down = UNCALIBRATED if calibration is None else calibration.lower_factor
     verdicts = []
     for i, (name, limit) in enumerate(zip(names, limits, strict=True)):
         means = np.array([opinion.mean[i] for opinion in opinions])
-        spreads = np.maximum([opinion.spread[i] for opinion in opinions], 0.01 * max(limit, 1e-9))
+        spreads = np.array([opinion.spread[i] for opinion in opinions])
+        # an estimator's own interval is drawn with its own networks' spread; the verdict needs them together
         evidence = tuple(
-            Evidence(o.estimator, float(m), max(float(m - factor * s), 0.0), float(m + factor * s))
+            Evidence(
+                o.estimator, float(m), max(float(m - UNCALIBRATED * s), 0.0), float(m + UNCALIBRATED * s)
+            )
             for o, m, s in zip(opinions, means, spreads, strict=True)
         )
+        centre, spread = combined(means.tolist(), spreads.tolist(), limit)
         apart = float(means.max() - means.min())
-        allowed = DISAGREEMENT * limit + float(spreads.max())
-        agree = Gate(
+        allowed = _allowed(means.tolist(), spreads.tolist(), limit)
+        near = Gate(
             "agreement", apart <= allowed,
             f"the estimators are {apart:.3g} apart; {allowed:.3g} is allowed.",
         )  # fmt: skip
-        every = (*gates, agree, _calibration_gate(calibration, error))
-        interval = Interval(
-            float(means.mean()), min(e.lower for e in evidence), max(e.upper for e in evidence)
-        )
+        every = (*gates, near, _calibration_gate(calibration, error))
+        # a spread of 0 is never right, so an infinite factor gives an infinite bound, not one that is unknown
+        interval = Interval(centre, max(centre - down * spread, 0.0), centre + up * spread)
         verdict, reason = decide(interval, limit, every)
         verdicts.append(
             LimitVerdict(

@@ -142,8 +142,9 @@ class Frontier:
         cost_names: of the pool.
         points: in the order of the limits.
         columns: every policy, name -> (reward, costs...).
+        spreads: of the same, where they are known: the program sees reward less, and costs plus, these.
         episodes: returns and costs of the log's episodes, shape (E, 1 + I), or None.
-        cohorts: name of a source of the log -> mean return and costs, shape (1 + I,).
+        cohorts: a source of the log, or a group of its episodes -> mean return and costs, (1 + I,).
         marked: limits that the runs were trained for.
 
     """
@@ -151,6 +152,7 @@ class Frontier:
     cost_names: tuple[str, ...]
     points: tuple[Point, ...]
     columns: dict[str, tuple[float, ...]]
+    spreads: dict[str, tuple[float, ...]]
     episodes: tuple[tuple[float, ...], ...] | None = None
     cohorts: dict[str, tuple[float, ...]] | None = None
     marked: tuple[float, ...] | None = None
@@ -175,16 +177,17 @@ class Frontier:
                 for p in self.points
             ],
             "policies": {name: list(values) for name, values in self.columns.items()},
+            "spreads": {name: list(values) for name, values in self.spreads.items()},
             "cohorts": {k: list(v) for k, v in (self.cohorts or {}).items()},
         }
 
     def table(self) -> str:
         """One line per point: limits, reward, costs, prices."""
-        lines = [f"{'limit':>16} {'reward':>10} {'cost':>16} {'price of one more unit':>24}"]
+        lines = [f"{'limit':>16} {'reward':>10} {'at least':>10} {'cost':>16} {'price of one more unit':>24}"]
         for p in self.points:
             price = ", ".join(f"{x:.3g}" for x in p.prices) if p.within else "out of reach"
             limit, cost = (", ".join(f"{x:.4g}" for x in values) for values in (p.limits, p.costs))
-            lines.append(f"{limit:>16} {p.reward:>10.4g} {cost:>16} {price:>24}")
+            lines.append(f"{limit:>16} {p.reward:>10.4g} {p.reward_low:>10.4g} {cost:>16} {price:>24}")
         return "\n".join(lines)
 
 
@@ -223,4 +226,5 @@ def trace(
     mesh = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, costs)
     points = tuple(mix(pool, row.tolist(), margin=margin, deviations=deviations) for row in mesh)
     columns = {c.name: (c.reward, *c.costs) for c in pool.columns}
-    return Frontier(pool.cost_names, points, columns)
+    spreads = {c.name: (c.reward_spread, *c.cost_spread) for c in pool.columns if any(c.cost_spread)}
+    return Frontier(pool.cost_names, points, columns, spreads)

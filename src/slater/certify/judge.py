@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.certify.estimates import Calibration
-from slater.certify.held_out import certifying_part, read_held_out
+from slater.certify.held_out import certifying_part
 from slater.certify.verdict import Certificate, with_gate
 from slater.data import Dataset
 from slater.errors import InputError
 from slater.limits import Limit
 from slater.policy import Mixture, Policy, load
 from slater.runs import Result, SavedRun, is_run, open_run
+from slater.runs.held_out import read_held_out
 
-__all__ = ["Subject", "certify", "find_policy"]
+__all__ = ["Subject", "certify", "certify_many", "find_policy"]
 
 
 @dataclass(frozen=True)
@@ -43,32 +46,60 @@ class _OnnxPolicy:
 
     path: str
 
-    def _session(self) -> Any:
+    @cached_property
+    def _opened(self) -> tuple[Any, dict[str, Any]]:
+        """The session, and what Slater wrote about the policy, if it did."""
         try:
             import onnxruntime
         except ModuleNotFoundError as error:
             raise InputError(
                 "an ONNX policy needs the package onnxruntime; install it with: pip install onnxruntime"
             ) from error
-        return onnxruntime.InferenceSession(self.path, providers=["CPUExecutionProvider"])
+        try:
+            session = onnxruntime.InferenceSession(self.path, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's own errors share no base class of theirs
+            raise InputError(f"{self.path} is not readable as an ONNX file ({error}).") from error
+        return session, json.loads(session.get_modelmeta().custom_metadata_map.get("slater", "{}"))
+
+    def _actor(self, rng: np.random.Generator, deterministic: bool, member: int | None) -> _OnnxActor:
+        session, about = self._opened
+        return _OnnxActor(session, rng, deterministic, str(about.get("noise", "normal")), member)
 
     def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _OnnxActor:
         """Start an episode."""
-        import json
-
-        session = self._session()
-        about = json.loads(session.get_modelmeta().custom_metadata_map.get("slater", "{}"))
-        weights = about.get("weights")
+        weights = self._opened[1].get("weights")
         member = (
             None if weights is None else int(rng.choice(len(weights), p=np.array(weights) / np.sum(weights)))
         )
-        return _OnnxActor(session, rng, deterministic, str(about.get("noise", "normal")), member)
+        return self._actor(rng, deterministic, member)
 
     def act(
         self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
     ) -> NDArray[Any]:
         """Actions for unrelated observations, by one member."""
         return self.begin(rng=rng, deterministic=deterministic).batch(observations)
+
+    def parts(self) -> list[tuple[float, Any]]:
+        """What one is drawn of in every episode, with shares: the members of a mixture, or the policy."""
+        weights = self._opened[1].get("weights")
+        if weights is None:
+            return [(1.0, self)]
+        total = float(np.sum(weights))
+        return [(float(w) / total, _OnnxMember(self, k)) for k, w in enumerate(weights) if w > 0]
+
+
+@dataclass(frozen=True)
+class _OnnxMember:
+    """One member of a mixture in an ONNX file."""
+
+    file: _OnnxPolicy
+    number: int
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[Any]:
+        """Actions for unrelated observations."""
+        return self.file._actor(rng, deterministic, self.number).batch(observations)
 
 
 @dataclass(frozen=True)
@@ -230,14 +261,17 @@ def certify(
     whole = _dataset(data)
     kept = read_held_out(subject.folder) if subject.folder is not None else None
     part, gate = certifying_part(whole, kept, run.run.fingerprint if run is not None else None)
+    weighted = None
     if part.propensity is not None and _likelihood_known(subject.policy):
         from slater.certify.propensities import certify_propensities
 
-        found = certify_propensities(
+        weighted = certify_propensities(
             part, subject.policy, limits=given, largest_step_cost=largest_step_cost, horizon=horizon,
             gamma=gamma, **common,
         )  # fmt: skip
-        return with_gate(found, gate)
+        # where the weights can say nothing (long episodes), the estimators may still
+        if all(gate.passed for limit in weighted.limits for gate in limit.gates):
+            return with_gate(weighted, gate)
     from slater.certify.opinions import certify_estimates
 
     if fit and cache is None:
@@ -254,4 +288,57 @@ def certify(
         fit=fit,
         **common,
     )
+    if weighted is not None:
+        why = next(g.reason for limit in weighted.limits for g in limit.gates if not g.passed)
+        found = replace(found, assumptions=(*found.assumptions, f"propensities decide nothing here: {why}"))
     return with_gate(found, gate)
+
+
+def certify_many(
+    policies: Sequence[Any],
+    data: str | Path | Dataset | None = None,
+    limits: Iterable[Limit | str | float] = (),
+    *,
+    confidence: float = 0.95,
+    calibration: Calibration | None = None,
+    cache: Path | None = None,
+) -> list[Certificate]:
+    """Certificates of several candidates by estimates from one log; the error is shared by all of them.
+
+    The estimators are fitted once. data, limits: by default those of the first candidate's run. What each
+    run held out judges it; candidates whose runs held out different episodes are judged by their own.
+    """
+    from slater.certify.opinions import certify_candidates
+    from slater.deep.ope.study import cache_folder
+
+    subjects = [find_policy(policy) for policy in policies]
+    if not subjects:
+        raise InputError("there is nothing to certify; give at least one policy.")
+    run = subjects[0].run
+    given = list(limits) or (list(run.run.limits) if run is not None else [])
+    if not given:
+        raise InputError("no limit is given, and the first policy has no run that knows its limits.")
+    if data is None:
+        if run is None or not Path(run.run.data).exists():
+            raise InputError("give the logged data that judge the candidates.")
+        data = run.run.data
+    gamma = run.task.gamma if run is not None else 0.99
+    whole = _dataset(data)
+    groups: dict[Any, list[int]] = {}
+    for number, subject in enumerate(subjects):
+        kept = read_held_out(subject.folder) if subject.folder is not None else None
+        groups.setdefault(kept, []).append(number)
+    found: dict[int, Certificate] = {}
+    for kept, members in groups.items():
+        names = {f"{subjects[k].name} ({k + 1})": k for k in members}
+        part = certifying_part(whole, kept, None)[0]
+        certificates = certify_candidates(
+            part, {name: subjects[k].policy for name, k in names.items()}, limits=given,
+            confidence=confidence, candidates=len(subjects), gamma=gamma,
+            cache=cache or cache_folder(), calibration=calibration,
+        )  # fmt: skip
+        for certificate, k in zip(certificates, names.values(), strict=True):
+            own = subjects[k].run
+            gate = certifying_part(whole, kept, own.run.fingerprint if own is not None else None)[1]
+            found[k] = with_gate(replace(certificate, policy=subjects[k].name), gate)
+    return [found[k] for k in range(len(subjects))]

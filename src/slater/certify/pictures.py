@@ -37,6 +37,9 @@ def draw_frontier(path: Path, frontier: Frontier) -> None:
         axis.scatter(
             columns[:, 1], columns[:, 0], s=22, color="#d68910", zorder=3, label="policies of the runs"
         )
+        for name, (reward, cost, *_) in frontier.spreads.items():
+            at = frontier.columns[name]
+            axis.errorbar(at[1], at[0], xerr=cost, yerr=reward, color="#d68910", lw=0.8, fmt="none")
         for name, values in (frontier.cohorts or {}).items():
             axis.scatter([values[1]], [values[0]], marker="D", s=36, color="#7d3c98", zorder=3)
             axis.annotate(name, (values[1], values[0]), fontsize=7, xytext=(4, 4), textcoords="offset points")
@@ -108,8 +111,19 @@ def frontier_html(frontier: Frontier) -> str:
             plot.segment((a.limits[0], a.reward), (b.limits[0], b.reward), COLOURS["line"])
         for p in within:
             plot.dot(p.limits[0], p.reward, COLOURS["line"], _says(p, names))
+        top = 1.05 * max(xs)
+        for a, b in pairwise(within):
+            if a.reward_low < a.reward or b.reward_low < b.reward:
+                ends = ((a.limits[0], max(a.reward_low, min(ys))), (b.limits[0], max(b.reward_low, min(ys))))
+                plot.segment(*ends, COLOURS["line"], "the same mixture by its bound", dashed=True)
         for name, values in frontier.columns.items():
-            plot.dot(values[1], values[0], "#d68910", f"{name}: {values[0]:.4g} at {values[1]:.4g}", radius=3)
+            words = f"{name}: {values[0]:.4g} at {values[1]:.4g}"
+            if name in frontier.spreads:
+                reward, cost, *_ = frontier.spreads[name]
+                words += f", give or take {reward:.3g} and {cost:.3g}"
+                x = (max(values[1] - cost, 0.0), min(values[1] + cost, top))
+                plot.segment((x[0], values[0]), (x[1], values[0]), "#d68910", words)
+            plot.dot(values[1], values[0], "#d68910", words, radius=3)
         for name, values in (frontier.cohorts or {}).items():
             plot.dot(values[1], values[0], "#7d3c98", f"{name}: {values[0]:.4g} at {values[1]:.4g}", radius=6)
         if frontier.marked is not None:

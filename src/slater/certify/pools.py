@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slater.certify.frontier import Column, Frontier, Point, Pool, mix
-from slater.certify.held_out import read_held_out, training_part
 from slater.data import Dataset
 from slater.disk import write_atomic
 from slater.errors import InputError
-from slater.limits import Limit, resolve_limits
+from slater.limits import Limit, Units, resolve_limits
 from slater.policy import Mixture, save
 from slater.runs import SavedRun, open_run
+from slater.runs.held_out import read_held_out, training_part
 
-__all__ = ["best_of_runs", "episode_limits", "mix_runs", "pool_of_run", "with_log"]
+__all__ = [
+    "best_of_runs",
+    "episode_limits",
+    "mix_policies",
+    "mix_runs",
+    "pool_of_policies",
+    "pool_of_run",
+    "with_log",
+]
 
 
 def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
@@ -35,8 +44,16 @@ def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
         }
         costs = tuple(sums[name] for name in task.costs)
         name = "fallback" if member.kind == "fallback" else f"step {member.step}"
-        reward = next(value for key, value in sums.items() if key not in task.costs)
-        columns.append(Column(f"{label}{name}", reward, costs))
+        reward = next(key for key in sums if key not in task.costs)
+        spread = {
+            name: units.rescale(float(value), "discounted", "episode")
+            for name, value in (member.spread or dict.fromkeys(sums, 0.0)).items()
+        }
+        columns.append(
+            Column(
+                f"{label}{name}", sums[reward], costs, spread[reward], tuple(spread[c] for c in task.costs)
+            )
+        )
     if not columns:
         raise InputError(
             f"{saved.folder} kept no policy with an estimate ({saved.run.algorithm} makes none), so there is "
@@ -57,15 +74,122 @@ def with_log(frontier: Frontier, data: Dataset, marked: Sequence[float] | None) 
     whole = np.flatnonzero(table.complete)
     order = [data.cost_names.index(name) for name in frontier.cost_names]
     rows = np.concatenate([table.returns[:, None], table.costs[:, order]], axis=1)
+    labels = _groups_of(rows[whole]) if data.source is None else data.source[whole].astype(str)
     cohorts: dict[str, tuple[float, ...]] = {}
-    if data.source is not None:
-        for name in dict.fromkeys(str(x) for x in data.source[whole]):
-            part = rows[whole][data.source[whole] == name]
-            cohorts[name] = tuple(part.mean(axis=0).tolist())
+    for name in dict.fromkeys(labels.tolist()):
+        cohorts[name] = tuple(rows[whole][labels == name].mean(axis=0).tolist())
     return replace(
         frontier, episodes=tuple(tuple(row) for row in rows[whole].tolist()), cohorts=cohorts,
         marked=None if marked is None else tuple(marked),
     )  # fmt: skip
+
+
+#: groups of episodes where a log names no sources, and the fewest episodes of one
+GROUPS, LEAST_EPISODES = 6, 5
+
+
+def _groups_of(rows: NDArray[np.float64]) -> NDArray[np.str_]:
+    """The group of every episode, (E,), by return and costs (E, 1+I): what behaved alike."""
+    from scipy.cluster.vq import kmeans2
+
+    count = min(GROUPS, len(rows) // LEAST_EPISODES)
+    if count < 2:
+        return np.full(len(rows), "the log")
+    size = np.maximum(rows.std(axis=0), 1e-9)
+    _, labels = kmeans2(rows / size, count, minit="++", rng=np.random.default_rng(0))
+    # numbered by cost, so that names mean the same every time
+    order = sorted(set(labels.tolist()), key=lambda k: float(rows[labels == k, 1].mean()))
+    return np.array([f"group {order.index(k) + 1}" for k in labels.tolist()])
+
+
+def pool_of_policies(
+    policies: Mapping[str, Any],
+    data: Dataset,
+    limits: Sequence[float],
+    gamma: float,
+    *,
+    cache: Path | None = None,
+    settings: Any = None,
+) -> Pool:
+    """Any policies without memory as columns, judged by a model ensemble of `data` (limits per episode).
+
+    What the ensemble and fitted Q say of a cost apart from each other is part of its spread. settings: a
+    `slater.deep.ope.study.StudySettings`, by default those of certificates.
+    """
+    from slater.certify.estimates import combined
+    from slater.certify.opinions import estimators_of
+
+    stated = [Limit.episode(float(x), name) for x, name in zip(limits, data.cost_names, strict=True)]
+    estimators = estimators_of(data, stated, gamma, settings, cache)
+    columns = []
+    for name, policy in policies.items():
+        said = estimators.judged(policy)
+        both = [
+            combined([o.mean[i] for o in said.opinions], [o.spread[i] for o in said.opinions], limit)
+            for i, limit in enumerate(limits)
+        ]
+        columns.append(
+            Column(
+                name, said.reward, tuple(c for c, _ in both), said.reward_spread, tuple(s for _, s in both)
+            )
+        )
+    return Pool(tuple(data.cost_names), tuple(columns))
+
+
+def mix_policies(
+    places: Sequence[str | Path],
+    limits: Sequence[Limit | str | float],
+    out: str | Path,
+    *,
+    data: str | Path,
+    margin: float = 0.1,
+    gamma: float = 0.99,
+    cache: Path | None = None,
+    settings: Any = None,
+) -> Point:
+    """The best mixture of policy files and of what runs act by, judged by one log, written to `out`.
+
+    Every policy is judged anew from `data`, so that files, runs and algorithms without estimates compare.
+    """
+    from slater.certify.judge import find_policy
+    from slater.certify.opinions import parts_of
+    from slater.data import load as load_data
+
+    log = load_data(data)
+    if log.horizon is None:
+        raise InputError("the data do not say how long an episode is; name the horizon.")
+    if not limits:
+        raise InputError("give the limits that the mixture must keep.")
+    units = Units(gamma, log.horizon)
+    within = units.thresholds(resolve_limits(list(limits), log.cost_names), "episode").tolist()
+    parts: dict[str, Any] = {}
+    for place in places:
+        found = parts_of(find_policy(place).policy)
+        for number, (_, policy) in enumerate(found):
+            name = str(place) if len(found) == 1 else f"{place}: member {number + 1}"
+            if name in parts:
+                raise InputError(f"{place} is given twice; give each policy once.")
+            parts[name] = policy
+    for name, policy in parts.items():
+        if not hasattr(policy, "tensors"):
+            raise InputError(f"{name} cannot be written into a mixture; give runs and .safetensors files.")
+    pool = pool_of_policies(parts, log, within, gamma, cache=cache, settings=settings)
+    point = mix(pool, within, margin=margin)
+    mixture = Mixture(tuple(parts[name] for name in point.weights), np.array(list(point.weights.values())))
+    _write_mix(out, mixture, point, [str(place) for place in places], margin)
+    return point
+
+
+def _write_mix(
+    out: str | Path, mixture: Mixture, point: Point, sources: Sequence[str], margin: float
+) -> None:
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    save(mixture, folder / "mixture.safetensors")
+    record = {"runs": list(sources), "margin": margin, "unit": "per episode", **asdict(point)}
+    if not point.within:
+        record["prices"] = None
+    write_atomic(folder / "mix.json", (json.dumps(record, indent=1) + "\n").encode())
 
 
 def mix_runs(
@@ -83,13 +207,7 @@ def mix_runs(
     because a program that picks among many estimates picks those that err in its favour.
     """
     mixture, point = best_of_runs([open_run(folder) for folder in folders], limits, data=data, margin=margin)
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    save(mixture, folder / "mixture.safetensors")
-    record = {"runs": [str(f) for f in folders], "margin": margin, "unit": "per episode", **asdict(point)}
-    if not point.within:
-        record["prices"] = None
-    write_atomic(folder / "mix.json", (json.dumps(record, indent=1) + "\n").encode())
+    _write_mix(out, mixture, point, [str(folder) for folder in folders], margin)
     return point
 
 

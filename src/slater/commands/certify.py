@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from slater.certify.verdict import EXIT_CODES, Verdict
 from slater.commands.parse import Positional, Repeated, parse
 from slater.errors import InputError
 
@@ -30,11 +31,15 @@ class Options:
         slater certify runs/first --env bullet/BallCircle --until-decided --at-most 500
         slater certify runs/first --own pilot.hdf5 --confidence 0.9
         slater certify my_module:controller --env bullet/BallCircle --limit 20
+        slater certify runs/sweep/* --data ball.hdf5 --limit 20
+
+    Of several candidates the exit code is 0 if one passes, 1 if all fail, else 4.
 
     """
 
-    policy: Positional[str]
-    """folder of a run, a .safetensors or .onnx file, or MODULE:FUNCTION"""
+    policy: Positional[tuple[str, ...]]
+    """folder of a run, a .safetensors or .onnx file, or MODULE:FUNCTION; several are candidates, which share
+    the error and, with the log alone, one fit"""
     data: str | None = None
     """logged data; by default those of the run, of which the episodes that were held out judge"""
     limit: Repeated = ()
@@ -72,36 +77,64 @@ class Options:
 def run(args: list[str]) -> int:
     """Entry point of `slater certify`."""
     options = parse(Options, args, "certify")
-    from slater.certify.judge import certify, find_policy
+    from slater.certify.judge import certify, certify_many, find_policy
     from slater.report.certificate import certificate_html
 
+    if not options.policy:
+        raise InputError("name what is to be certified: a run, a policy file or MODULE:FUNCTION.")
     if options.until_decided and options.env is None:
         raise InputError("--until-decided runs the policy; add --env, for example --env bullet/BallCircle.")
-    subject = find_policy(options.policy)
+    subjects = [find_policy(policy) for policy in options.policy]
+    several = len(subjects) > 1
+    candidates = max(options.candidates, len(subjects))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         total = options.at_most if options.until_decided else options.episodes
-        words, count = ("episodes", total) if options.env else ("judging", None)
+        words, count = ("episodes", total * len(subjects)) if options.env else ("judging", None)
         bar = progress.add_task(words, total=count)
-        found = certify(
-            options.policy, options.data, options.limit, confidence=options.confidence, env=options.env,
-            episodes=options.episodes, at_most=options.at_most if options.until_decided else None,
-            own=options.own, candidates=options.candidates, largest_step_cost=options.largest_step_cost,
-            horizon=options.horizon, seed=options.seed, workers=options.workers,
-            deterministic=options.deterministic, progress=lambda episode: progress.advance(bar),
-        )  # fmt: skip
-    folder = options.out or subject.folder
-    if folder is not None:
-        from slater.disk import write_atomic
+        if several and options.env is None and options.own is None:
+            found = certify_many(options.policy, options.data, options.limit, confidence=options.confidence)
+        else:
+            found = [
+                certify(
+                    policy, options.data, options.limit, confidence=options.confidence, env=options.env,
+                    episodes=options.episodes, at_most=options.at_most if options.until_decided else None,
+                    own=options.own, candidates=candidates, largest_step_cost=options.largest_step_cost,
+                    horizon=options.horizon, seed=options.seed, workers=options.workers,
+                    deterministic=options.deterministic, progress=lambda episode: progress.advance(bar),
+                )
+                for policy in options.policy
+            ]  # fmt: skip
+    folders = []
+    for number, (subject, certificate) in enumerate(zip(subjects, found, strict=True)):
+        folder = options.out / str(number + 1) if several and options.out else options.out or subject.folder
+        folders.append(folder)
+        if folder is not None:
+            from slater.disk import write_atomic
 
-        folder.mkdir(parents=True, exist_ok=True)
-        found.save(folder / "certificate.json")
-        write_atomic(folder / "certificate.html", certificate_html(found.as_dict()).encode())
+            folder.mkdir(parents=True, exist_ok=True)
+            certificate.save(folder / "certificate.json")
+            write_atomic(folder / "certificate.html", certificate_html(certificate.as_dict()).encode())
+    code = found[0].exit_code if not several else _exit_code([one.verdict for one in found])
     if options.json:
-        print(json.dumps(found.as_dict(), indent=1))
-        return found.exit_code
-    print(f"{found.sentence}\n\n{found.table()}\n\n{found.evidence_from}")
-    for line in found.assumptions:
+        records = [one.as_dict() for one in found]
+        print(json.dumps(records if several else records[0], indent=1))
+        return code
+    if several:
+        print(f"{len(found)} candidates, which share an error of {1 - options.confidence:.2g}:")
+        for one in found:
+            for limit in one.limits:
+                print(f"  {limit.verdict:8} at most {limit.upper:8.4g}  {limit.cost}  {one.policy}")
+        return code
+    print(f"{found[0].sentence}\n\n{found[0].table()}\n\n{found[0].evidence_from}")
+    for line in found[0].assumptions:
         print(f"taken for granted: {line}")
-    if folder is not None:
-        print(f"certificate.json and certificate.html are in {folder}")
-    return found.exit_code
+    if folders[0] is not None:
+        print(f"certificate.json and certificate.html are in {folders[0]}")
+    return code
+
+
+def _exit_code(verdicts: list[Verdict]) -> int:
+    """Of several candidates: whether there is one to deploy."""
+    if "pass" in verdicts:
+        return EXIT_CODES["pass"]
+    return EXIT_CODES["fail" if set(verdicts) == {"fail"} else "abstain"]

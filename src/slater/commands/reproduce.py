@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from slater.commands.parse import Named, Positional, choose, parse
+from slater.commands.parse import Named, Positional, Repeated, choose, parse
 from slater.errors import InputError
 
 __all__ = ["EXPERIMENTS", "ReproduceArgs", "run"]
@@ -66,43 +66,60 @@ class ReproduceArgs:
 
 @dataclass(frozen=True)
 class BankArgs:
-    """Judge every kept policy of runs by estimates from the log and by its simulator, and calibrate.
+    """Judge policies of known truth by estimates from the log and by their simulator, and calibrate.
 
-    bank.jsonl (a line per policy and cost) and calibration.json go to the folder OUT; a bank that was stopped
-    goes on. A calibration decides verdicts only if it rests on 120 policies of 6 tasks.
+    The policies are those of behaviour files, by a log of every other source of theirs, and the kept ones of
+    runs. bank.jsonl (a line per policy), calibration.json and a picture go to the folder OUT; a bank that was
+    stopped goes on. A calibration decides verdicts only if it rests on 120 policies of 6 tasks.
 
     Examples:
-        slater reproduce bank runs/ballcircle runs/carcircle runs/ballrun --out runs/bank
+        slater reproduce bank --behaviours behaviours --data data --out runs/bank
+        slater reproduce bank runs/ballcircle runs/carcircle --out runs/bank
 
     """
 
-    runs: Positional[tuple[Path, ...]]
+    runs: Positional[tuple[Path, ...]] = ()
     """folders of finished runs, best trained with --hold-out, with data and simulators at hand"""
+    behaviours: Path | None = None
+    """folder of behaviour files, NAME.safetensors"""
+    data: Path | None = None
+    """folder of their datasets, NAME.hdf5"""
+    task: Repeated = ()
+    """NAME of a behaviour, repeated for several; all whose data are there unless given"""
     out: Path = Path("runs/bank")
     """output folder"""
     episodes: int = 50
-    """episodes of every policy in its simulator"""
+    """episodes that tell a policy's truth; 200 for the first of a log"""
+    logged_only: bool = False
+    """run no simulator: policies by their logged episodes, and those alone that have some"""
     json: bool = False
     """print JSON"""
 
 
 def _bank(options: BankArgs) -> int:
     from slater.experiments import bank
+    from slater.report.bank import draw_bank
 
-    if not options.runs:
-        raise InputError("give folders of finished runs, whose kept policies make the bank.")
+    if options.episodes < 2:
+        raise InputError(f"--episodes is {options.episodes}; the truth needs at least 2, better 50.")
     console = Console(stderr=True)
-    result = bank.run(options.runs, options.out, episodes=options.episodes, tick=console.print)
+    result = bank.run(
+        options.runs, options.out, behaviours=options.behaviours, data=options.data, tasks=options.task,
+        episodes=options.episodes, simulate=not options.logged_only, tick=console.print,
+    )  # fmt: skip
+    if result["policies"]:
+        draw_bank(options.out / "bank", bank.read_lines(options.out), result)
     if options.json:
         print(json.dumps(result))
         return 0
-    print(f"{result['policies']} policies of {result['tasks']} tasks; {result['gated']} rows meet every gate")
+    print(f"{result['policies']} policies of {result['tasks']} tasks")
     for row in result["calibrations"]:
         print(
-            f"{row['confidence']:.1%}: factor {row['factor']:.2f}; {row['false_passes']} of {row['judged']} "
-            f"over their limit passed, {row['passes']} passes in all"
+            f"{row['confidence']:.1%}: factor {row['factor']:.2f}; upper bound too low for {row['too_low']} "
+            f"of {row['gated']}; {row['false_passes']} of {row['judged']} over their limit passed, "
+            f"{row['passes']} passes in all"
         )
-    print(f"bank.jsonl and calibration.json are in {options.out}")
+    print(f"bank.jsonl, calibration.json and bank.png are in {options.out}")
     return 0
 
 

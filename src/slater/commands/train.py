@@ -13,8 +13,6 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from slater.certify.held_out import FILE as HELD_OUT
-from slater.certify.held_out import HeldOut, hold_out, read_held_out, training_part
 from slater.commands.parse import Positional, Repeated, field_texts, parse_given
 from slater.commands.reading import OwnLog
 from slater.commands.runs import run_row, run_table
@@ -25,6 +23,8 @@ from slater.limits import Limit, resolve_limits
 from slater.pairs import parse_pairs
 from slater.progress import PlainLive
 from slater.runs import Run, is_run, read_result, read_run
+from slater.runs.held_out import FILE as HELD_OUT
+from slater.runs.held_out import HeldOut, keep, read_held_out, training_part, without_held_out
 from slater.threads import use_one_thread
 
 __all__ = ["run"]
@@ -121,8 +121,6 @@ def run(args: list[str]) -> int:
     swept = options.seeds is not None or bool(options.sweep)
     if not swept and options.engine == "vmap":
         raise InputError("--engine vmap is for sweeps; add --seeds N or --sweep NAME=V1,V2,...")
-    if swept and options.hold_out is not None:
-        raise InputError("--hold-out is for one run at a time; leave out --seeds and --sweep.")
     if swept:
         return _sweep(options if options.out else replace(options, out=_new_folder(options, "sweep")))
     return _guarded(lambda: _train(options), options.require_limits)
@@ -182,10 +180,10 @@ def _train(options: Options) -> list[Path]:
     find(options.algorithm)  # a wrong name is said before the data are read
     data = open_for_training(options.data, options.memory, options.reading.record())
     whole = data
-    data, kept = _without_held_out(data, options.hold_out)
+    data, kept = without_held_out(data, options.hold_out)
     limits, settings, seed = _point(options, {})
     folder = options.out or _new_folder(options)
-    _remember(kept, folder)
+    keep(kept, folder)
     try:
         train(
             options.algorithm, data, limits, folder, seed=seed, preset=options.preset,
@@ -202,26 +200,6 @@ def _train(options: Options) -> list[Path]:
     return [folder]
 
 
-def _without_held_out(data: Any, share: float | None) -> tuple[Any, HeldOut | None]:
-    """The episodes that train, and what is kept from them; all of them where no share is given."""
-    if share is None:
-        return data, None
-    from slater.data import Dataset
-
-    if not isinstance(data, Dataset):
-        raise InputError("--hold-out needs data that fit in memory; allow more with --memory.")
-    return hold_out(data, share, seed=0)
-
-
-def _remember(kept: HeldOut | None, folder: Path) -> None:
-    """Write what a run keeps from training into its folder, before it starts."""
-    if is_run(folder) and read_held_out(folder) != kept:
-        raise InputError(f"the run in {folder} was begun with another --hold-out; choose another folder.")
-    if kept is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        kept.save(folder)
-
-
 def _print_verdicts(folder: Path, whole: Any, kept: HeldOut) -> None:
     """One line per limit: what the held-out episodes allow to be said, without fitting anything."""
     from slater.certify.judge import certify
@@ -231,6 +209,23 @@ def _print_verdicts(folder: Path, whole: Any, kept: HeldOut) -> None:
     for limit in found.limits:
         print(f"  {limit}")
     print(f"for estimates and pictures: slater certify {folder}")
+
+
+def _print_sweep_verdicts(jobs: Sequence[TrainJob], options: Options) -> None:
+    """The lines of `_print_verdicts`, run by run; all of them kept the same episodes."""
+    from slater.certify.judge import certify
+    from slater.deep.engine.sources import open_for_training
+
+    if not jobs:
+        return
+    assert options.data is not None
+    whole: Any = open_for_training(options.data, options.memory, options.reading.record())
+    kept = read_held_out(jobs[0].folder)
+    print(f"verdicts on {len(kept.episodes) if kept else 0} held-out episodes, the same for every run:")
+    for job in jobs:
+        for limit in certify(job.folder, whole, fit=False).limits:
+            print(f"  {job.folder.name}: {limit}")
+    print(f"for estimates and pictures: slater certify {jobs[0].folder}")
 
 
 def _point(options: Options, point: Mapping[str, str]) -> tuple[list[str], dict[str, Any], int]:
@@ -376,6 +371,8 @@ def _sweep(options: Options) -> int:
     for job in jobs:
         for text in _warnings(job.folder):
             print(f"slater: {job.folder.name}: warning: {text}", file=sys.stderr)
+    if options.hold_out is not None:
+        _print_sweep_verdicts([job for job in jobs if job.folder not in failures], options)
     return 1 if failures else code
 
 
@@ -388,7 +385,7 @@ def _job(options: Options, point: Mapping[str, str]) -> TrainJob:
     return TrainJob(
         folder=options.out / name, algorithm=options.algorithm, data=options.data, limits=tuple(limits),
         settings=settings, preset=options.preset, seed=seed, options=_run_options(options),
-        tensorboard=options.tensorboard, wandb=options.wandb,
+        tensorboard=options.tensorboard, wandb=options.wandb, hold_out=options.hold_out,
     )  # fmt: skip
 
 
@@ -428,7 +425,8 @@ def _as_one_program(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, st
     from slater.jobs.sweep import last_row
 
     assert options.data is not None
-    data = open_for_training(options.data, options.memory, options.reading.record())
+    whole = open_for_training(options.data, options.memory, options.reading.record())
+    data, kept = without_held_out(whole, options.hold_out)
     console = Console(stderr=True)
     console.print(f"{len(jobs)} runs as one program where they differ in seed and limit, in {options.out}")
     with PlainLive(console=console, refresh_per_second=2) as live:
@@ -437,7 +435,8 @@ def _as_one_program(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, st
         for job in jobs:
             shown = LastRows(rows, job.folder, lambda: live.update(_sweep_table(rows)))
             watcher = Several([shown, _loggers(options, job.folder)])
-            plans.append(Planned(job.plan(data), job.folder, watcher))
+            keep(kept, job.folder)
+            plans.append(Planned(job.plan(whole), job.folder, watcher))
         return train_together(plans, data)
 
 

@@ -18,6 +18,7 @@ from slater.errors import InputError
 from slater.jobs.engines import Row
 from slater.pairs import parse_values
 from slater.runs import Run, is_run, read_metrics, read_result, read_run
+from slater.runs.held_out import keep, without_held_out
 from slater.runs.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class TrainJob:
     """One run as a job for `slater.jobs.engines.run_jobs`, whose work is `TrainJob.run`.
 
     folder: of the run; data: path of the dataset; the rest are the arguments of `slater.deep.train`.
-    tensorboard, wandb: loggers, the latter by its project.
+    tensorboard, wandb: loggers, the latter by its project. hold_out: share of the episodes that are kept from
+    training, the same for every job on the same data.
     """
 
     folder: Path
@@ -64,13 +66,15 @@ class TrainJob:
     options: Mapping[str, Any] = field(default_factory=dict)
     tensorboard: bool = False
     wandb: str | None = None
+    hold_out: float | None = None
 
     def plan(self, dataset: Dataset | StoredDataset) -> Run:
-        """What the job will have done."""
+        """What the job will have done with the whole `dataset`, of which `hold_out` is kept from training."""
         from slater.deep.engine.training import make_run
 
+        part, _ = without_held_out(dataset, self.hold_out)
         return make_run(
-            self.algorithm, dataset, self.limits, seed=self.seed, preset=self.preset, options=self.options,
+            self.algorithm, part, self.limits, seed=self.seed, preset=self.preset, options=self.options,
             settings=self.settings,
         )  # fmt: skip
 
@@ -87,6 +91,8 @@ class TrainJob:
             dataset = open_for_training(
                 self.data, self.options.get("memory", 4.0), self.options.get("reading")
             )
+            dataset, kept = without_held_out(dataset, self.hold_out)
+            keep(kept, self.folder)
             loggers: list[Any] = [TensorBoard(self.folder)] if self.tensorboard else []
             loggers += [WeightsAndBiases(self.wandb, self.folder)] if self.wandb is not None else []
             heard = Several(loggers)

@@ -52,7 +52,8 @@ class Member:
     kind: "iterate", a policy of the game after iteration `step`; "fallback", a clone of the data's safe
     rows; "clone of ..." and "in-sample ...", which the log itself gave, with steps beyond the run's last;
     other algorithms may have other kinds. estimates: discounted sums of reward and costs in the data's
-    units, by name, or None. careful: whether they come from a separate, converged estimate.
+    units, by name, or None. careful: whether they come from a separate, converged estimate. spread: by how
+    much the estimate's networks and rollouts disagree, in the same units, or None.
     """
 
     step: int
@@ -60,6 +61,7 @@ class Member:
     weight: float
     estimates: Mapping[str, float] | None = None
     careful: bool = False
+    spread: Mapping[str, float] | None = None
 
     @property
     def name(self) -> str:
@@ -75,7 +77,8 @@ class Member:
         row: dict[str, Any] = {
             "step": self.step, "kind": self.kind, "weight": self.weight, "careful": self.careful
         }  # fmt: skip
-        return row if self.estimates is None else {**row, "estimates": dict(self.estimates)}
+        given = {"estimates": self.estimates, "spread": self.spread}
+        return {**row, **{name: dict(sums) for name, sums in given.items() if sums is not None}}
 
 
 #: keys of `result.json` that are fields of `Result`; all others are `details`
@@ -303,7 +306,8 @@ def _member(row: Mapping[str, Any], clone: int | None) -> Member:
     step = int(row["step"])
     kind = row.get("kind") or ("fallback" if step == clone else "iterate")
     estimates = _numbers(row.get("estimates"))
-    return Member(step, str(kind), float(row["weight"]), estimates, bool(row.get("careful", False)))
+    spread = _numbers(row.get("spread"))
+    return Member(step, str(kind), float(row["weight"]), estimates, bool(row.get("careful", False)), spread)
 
 
 def _numbers(values: Mapping[str, Any] | None) -> dict[str, float] | None:

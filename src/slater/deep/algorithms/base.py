@@ -62,12 +62,14 @@ class Member:
     estimates: (1+I,) estimated discounted sums of scaled utilities, reward first; None if not estimated.
     careful: whether they come from a separate, converged estimate rather than from training.
     kind: "iterate", or what else it is (`slater.runs.Member`).
+    spread: (1+I,) by how much the estimate's networks and rollouts disagree; None where that is not said.
     """
 
     step: int
     estimates: tuple[float, ...] | None = None
     careful: bool = False
     kind: str = "iterate"
+    spread: tuple[float, ...] | None = None
 
 
 def fit_phases(

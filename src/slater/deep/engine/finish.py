@@ -76,11 +76,17 @@ def finish(
 
 def _recorded(task: Task, member: Member, weight: float) -> SavedMember:
     """A member as the result says it, with estimates in raw units."""
-    names, estimates = ("reward", *task.cost_names), None
-    if member.estimates is not None:
-        values = task.unscaled(np.array(member.estimates))
-        estimates = dict(zip(names, values.tolist(), strict=True))
-    return SavedMember(member.step, member.kind, float(weight), estimates, member.careful)
+    names = ("reward", *task.cost_names)
+
+    def named(values: tuple[float, ...] | None) -> dict[str, float] | None:
+        return (
+            None if values is None
+            else dict(zip(names, task.unscaled(np.array(values)).tolist(), strict=True))
+        )  # fmt: skip
+
+    return SavedMember(
+        member.step, member.kind, float(weight), named(member.estimates), member.careful, named(member.spread)
+    )
 
 
 def _estimates(

@@ -153,7 +153,9 @@ class Bounds(Output):
         for place, k in enumerate([*logged, *played]):
             weights[k] = choice.weights[place]
             said = tuple(float(x) for x in choice.estimates.mean[place, :-1])
-            better[k] = replace(members[k], estimates=said, careful=True)
+            apart = np.sqrt(choice.estimates.spread[place] ** 2 + choice.estimates.error[place] ** 2)[:-1]
+            spread = tuple(float(x) for x in apart)
+            better[k] = replace(members[k], estimates=said, careful=True, spread=spread)
         return weights, better
 
 

@@ -1,0 +1,134 @@
+"""Fitted Q of a finite horizon over fixed features: the second estimator of Tier 3, in NumPy alone.
+
+    Q_0 = 0,   Q_k = the ridge regression of  c + alive Q_{k-1}(s', pi(s'))  on  phi(s, a),   k = 1 .. T
+
+so that the mean of Q_T over first states is the expected cost of an episode of T steps: no discount stands
+between the estimate and the limit, and every regression is solved, where networks trained along a gradient
+stop wherever their steps end. phi has random Fourier features of three widths, and s, a and 1 themselves.
+The features, the rows and the factored Gram matrices (one per bootstrap of episodes) are those of the log:
+they are made once and serve every policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.errors import InputError
+
+__all__ = ["FittedQ", "fitted_q_of"]
+
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+
+#: rows of the log that are regressed on at most; random features; bootstraps of episodes
+ROWS, FEATURES, COPIES = 8_000, 192, 6
+#: of the ridge, as a share of the features' mean square
+RIDGE = 1e-4
+#: widths of the features, in units of the usual distance between rows
+WIDTHS = (0.35, 0.7, 1.4)
+
+
+@dataclass(frozen=True, eq=False)
+class _Features:
+    """phi: rows (n, m) of scaled states and actions side by side -> (n, d)."""
+
+    mean: F32
+    std: F32
+    frequencies: F32  # (m, d')
+    phases: F32  # (d',)
+
+    def __call__(self, rows: NDArray[Any]) -> F32:
+        x = (np.asarray(rows, np.float32) - self.mean) / self.std
+        waves = np.cos(x @ self.frequencies + self.phases)
+        return np.concatenate([waves, 0.3 * np.clip(x, -3, 3), np.ones((len(x), 1), np.float32)], axis=1)
+
+
+def _features(rows: F32, rng: np.random.Generator) -> _Features:
+    mean, std = rows.mean(axis=0), rows.std(axis=0)
+    std = np.where(std > 1e-6, std, 1.0).astype(np.float32)
+    x = (rows - mean) / std
+    pairs = rng.integers(len(x), size=(2, 2000))
+    usual = max(float(np.median(np.linalg.norm(x[pairs[0]] - x[pairs[1]], axis=1))), 1e-6)
+    width = usual * np.resize(WIDTHS, FEATURES)
+    frequencies = rng.standard_normal((rows.shape[1], FEATURES)) / width
+    phases = rng.uniform(0.0, 2.0 * np.pi, FEATURES)
+    return _Features(mean.astype(np.float32), std, frequencies.astype(np.float32), phases.astype(np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedQ:
+    """What the regressions of every policy share (n rows, E episodes, d features, I costs, B bootstraps).
+
+    counts: (n, B) how often each bootstrap has the row's episode; first_counts: (E, B); solve: (B, d, d)
+    inverse of every Gram matrix times its features' transpose is taken step by step, since rows are many.
+    """
+
+    features: _Features
+    phi: F32  # (n, d)
+    following: F32  # (n, obs_dim) next states, as the policy's rows
+    alive: F32  # (n,) 0 after an end by the task
+    costs: F32  # (n, I)
+    counts: F32  # (n, B)
+    inverse: F32  # (B, d, d)
+    first: F32  # (E, obs_dim)
+    first_counts: F32  # (E, B)
+    horizon: int
+
+    def values(self, choose: Callable[[F32], NDArray[Any]]) -> F64:
+        """Expected costs of an episode by every bootstrap, shape (B, I).
+
+        choose: states (n, obs_dim), in the units of `following`, to rows of actions (n, action_dim).
+        """
+        n, copies, costs = len(self.phi), self.counts.shape[1], self.costs.shape[1]
+        then = self.features(np.concatenate([self.following, choose(self.following)], axis=1))
+        low, high = np.minimum(self.costs.min(axis=0), 0.0), np.maximum(self.costs.max(axis=0), 0.0)
+        width = self.phi.shape[1]
+        weights = np.zeros((width, copies * costs), np.float32)
+        now = np.repeat(self.costs[:, None], copies, axis=1).reshape(n, -1)
+        shares = np.repeat(self.counts, costs, axis=1)  # columns: bootstrap, then cost
+        low, high = np.tile(low, copies), np.tile(high, copies)
+        transposed = np.ascontiguousarray(self.phi.T)
+        for step in range(self.horizon):
+            rest = np.clip(then @ weights, step * low, step * high) * self.alive[:, None]
+            sums = transposed @ (shares * (now + rest))
+            by_copy = sums.reshape(width, copies, costs).transpose(1, 0, 2)
+            weights = np.ascontiguousarray((self.inverse @ by_copy).transpose(1, 0, 2)).reshape(width, -1)
+        begin = self.features(np.concatenate([self.first, choose(self.first)], axis=1))
+        said = np.clip(begin @ weights, self.horizon * low, self.horizon * high)
+        said = said.reshape(len(begin), copies, costs)
+        total = self.first_counts.sum(axis=0)
+        return np.asarray((self.first_counts[:, :, None] * said).sum(axis=0) / total[:, None], np.float64)
+
+
+def fitted_q_of(
+    states: F32, actions: F32, costs: NDArray[Any], alive: NDArray[Any], following: F32,
+    episode: NDArray[Any], first: F32, horizon: int, *, seed: int = 0,
+) -> FittedQ:  # fmt: skip
+    """The shared part for a log: rows (N, .) with their episode's number, first states (E, obs_dim).
+
+    States and actions in any units that `values` is given too; costs (N, I) in those of the answer.
+    """
+    if len(states) == 0:
+        raise InputError("no row of the data knows the state after it, so nothing can be fitted.")
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.permutation(len(states))[:ROWS])
+    both = np.concatenate([states[rows], actions[rows]], axis=1).astype(np.float32)
+    features = _features(both, rng)
+    phi = features(both)
+    counts = rng.multinomial(len(first), np.full(len(first), 1.0 / len(first)), COPIES).T.astype(np.float32)
+    own = counts[episode[rows]]
+    width = phi.shape[1]
+    inverse = np.empty((COPIES, width, width), np.float32)
+    for copy in range(COPIES):
+        gram = (phi * own[:, copy, None]).T.astype(np.float64) @ phi
+        ridge = RIDGE * max(np.trace(gram) / width, 1e-9)
+        inverse[copy] = np.linalg.inv(gram + ridge * np.eye(width))
+    return FittedQ(
+        features, phi, np.asarray(following[rows], np.float32), np.asarray(alive[rows], np.float32),
+        np.asarray(costs[rows], np.float32), own, inverse, np.asarray(first, np.float32), counts, horizon,
+    )  # fmt: skip
