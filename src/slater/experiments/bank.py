@@ -276,8 +276,8 @@ def _interval(hits: int, count: int) -> list[float]:
 def _tier_one(lines: Sequence[Line], draws: int) -> list[dict[str, Any]]:
     """False passes and fails of the betting bound on draws of n episodes from a policy's many.
 
-    Draws are with replacement, so that episodes are independent and the mean of the pool is their exact truth.
-    The limit is the worst one: a bound on the wrong side of the truth.
+    Draws are with replacement: episodes are independent, and the mean of the pool is their exact truth. The
+    limit is the worst one: a bound on the wrong side of the truth.
     """
     rng = np.random.default_rng(0)
     pools = [np.array(line["costs"]) / line["horizon"] for line in lines if len(line["costs"]) >= 50]
