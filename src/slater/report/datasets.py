@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 from slater.data import Dataset
 from slater.errors import InputError
 from slater.mixing import lp_weights
-
-if TYPE_CHECKING:
-    from slater.collect.recording import DensityCheck
 
 __all__ = [
     "SourceMeans",
@@ -126,7 +123,7 @@ def dataset_line(data: Dataset, name: str, limits: Sequence[float]) -> str:
     )
 
 
-def density_line(name: str, checks: Sequence[DensityCheck]) -> str:
+def density_line(name: str, checks: Sequence[Any]) -> str:
     """The densities of a dataset, recomputed, as one line of a table."""
     weights = [check.mean_weight for check in checks]
     narrower = [check.narrower_weight for check in checks]
