@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slater import tabular as tab
 from slater.tabular.classes import ValueClass, WeightClass
-from slater.tabular.critics import TIE_BREAK
+from slater.tabular.critic_programs import TIE_BREAK
 
 from .problems import (
     deterministic_cmdp,

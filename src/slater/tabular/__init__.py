@@ -12,6 +12,7 @@ print(result.policy.returns(cmdp), cmdp.solve().J_R, cmdp.limits)       # what i
 
 from collections.abc import Callable
 
+from slater.tabular.bellman import advantage, bellman_error, bellman_residual
 from slater.tabular.certificate import Certificate, certify, estimate_certificate
 from slater.tabular.classes import (
     Box,
@@ -26,7 +27,7 @@ from slater.tabular.classes import (
 from slater.tabular.cmdp import CMDP, Infeasible, Solution, uniform_policy
 from slater.tabular.coptidice import COptiDICE
 from slater.tabular.counts import Counts, Coverage
-from slater.tabular.critics import Critic, advantage, bellman_error, bellman_residual
+from slater.tabular.critics import Critic
 from slater.tabular.generate import (
     GENERATORS,
     coptidice_behaviour,

@@ -20,10 +20,11 @@ from scipy import sparse
 
 from slater.errors import InputError
 from slater.tabular._check import Float
+from slater.tabular.bellman import bellman_error
 from slater.tabular.classes import Box, Linear, Tabular, ValueClass, WeightClass
 from slater.tabular.cmdp import normalise_policy, uniform_policy
 from slater.tabular.counts import Counts
-from slater.tabular.critics import Critic, bellman_error
+from slater.tabular.critics import Critic
 from slater.tabular.mbcl import FittedQ
 from slater.tabular.mixture import Mixture
 from slater.tabular.pdca import PDCA

@@ -1,0 +1,253 @@
+"""The critics' programs for every class W and F: linear programs by HiGHS, cone programs by Clarabel.
+
+They carry the state values `V(s) = f(s, pi)` as variables of their own. Then the policy enters in the S rows
+that define V and nowhere else, so from one iteration to the next S*A coefficients change and the solver goes
+on from its last basis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import clarabel
+import highspy
+import numpy as np
+from scipy import sparse
+
+from slater.tabular._check import Float
+from slater.tabular.bellman import Atoms, list_masses
+from slater.tabular.classes import (
+    Box,
+    FiniteList,
+    L2Ball,
+    Linear,
+    NormalisedBox,
+    PerSampleBox,
+    ValueClass,
+    WeightClass,
+)
+from slater.tabular.counts import Counts
+
+__all__ = ["Conic", "Program", "Simplex", "assemble"]
+
+#: weight of the pessimistic tie-break on pairs without data, whose value the data do not pin down;
+#: it must exceed the solver's tolerance on reduced costs (1e-7) and be small against rho
+TIE_BREAK = 1e-6
+
+#: policy coefficients that moved less than this stay as they are in the solver's model
+COEFFICIENT_TOLERANCE = 1e-10
+
+
+@dataclass(eq=False)
+class Program:
+    """`min cost.x` over `lower <= x <= upper`, `row_lower <= matrix x <= row_upper`.
+
+    Columns: f (S*A), V (S), theta (d, for linear F), then the variables of W, the last of which is t,
+    the Bellman error. Rows: the S definitions of V come first.
+    """
+
+    cost: Float
+    lower: Float
+    upper: Float
+    matrix: sparse.csr_array
+    row_lower: Float
+    row_upper: Float
+
+
+def assemble(
+    data: Counts, utility: Float, sign: int, weights: WeightClass, values: ValueClass, weight: float
+) -> Program:
+    """The program of one critic, for a policy that is yet to come; arguments as in `critics.Critic`."""
+    S, A = data.num_states, data.num_actions
+    pairs = S * A
+    atoms = Atoms.of(data, weights)
+    low, high = data.value_box(utility)
+    features = values.checked(S, A) if isinstance(values, Linear) else np.zeros((pairs, 0))
+    d = features.shape[1]
+    base = pairs + S + d
+
+    # delta = select f - gamma follow V - u, as a matrix over the columns (f, V, theta)
+    select = sparse.csr_array(
+        (np.ones(len(atoms.pair)), (np.arange(len(atoms.pair)), atoms.pair)), (len(atoms.pair), pairs)
+    )
+    delta = sparse.csr_array(
+        sparse.hstack([select, -data.discount * atoms.follow, sparse.csr_array((len(atoms.pair), d))])
+    )
+    u = utility.ravel()[atoms.pair]
+    extra, rows, row_lower, row_upper = _weight_rows(weights, delta, u, atoms, data)
+
+    definition = sparse.hstack(
+        [sparse.csr_array((S, pairs)), sparse.eye_array(S), sparse.csr_array((S, d + len(extra)))]
+    )
+    blocks, lows, ups = [definition], [np.zeros(S)], [np.zeros(S)]
+    if d:
+        tie = [sparse.eye_array(pairs), sparse.csr_array((pairs, S)), -sparse.csr_array(features)]
+        blocks.append(sparse.hstack([*tie, sparse.csr_array((pairs, len(extra)))]))
+        lows.append(np.zeros(pairs))
+        ups.append(np.zeros(pairs))
+    blocks.append(rows)
+
+    # scaling the objective by the number of pairs keeps its coefficients near one at any size
+    rho = data.distribution
+    cost = np.zeros(base + len(extra))
+    cost[:pairs] = sign * (TIE_BREAK * ~data.seen - rho).ravel()
+    cost[pairs : pairs + S] = sign * rho.sum(axis=1)
+    cost[-1] = weight
+    free = np.full(d, np.inf)
+    return Program(
+        cost * pairs,
+        np.concatenate([np.full(pairs + S, low), -free, extra]),
+        np.concatenate([np.full(pairs + S, high), free, np.full(len(extra), np.inf)]),
+        sparse.csr_array(sparse.vstack(blocks)),
+        np.concatenate([*lows, row_lower]),
+        np.concatenate([*ups, row_upper]),
+    )
+
+
+def _weight_rows(
+    weights: WeightClass, delta: sparse.csr_array, u: Float, atoms: Atoms, data: Counts
+) -> tuple[Float, Any, Float, Float]:
+    """The rows that make the last variable t at least E_D: lower bounds of W's variables, rows, bounds.
+
+    `delta` maps (f, V, theta) to the residuals plus `u`.
+    """
+    m, mass = len(u), atoms.mass
+    eye, column, none = sparse.eye_array(m), np.ones((m, 1)), np.full
+    mean, mean_u = sparse.csr_array((mass @ delta)[None]), float(mass @ u)
+    row = sparse.csr_array(mass[None])
+    one = sparse.csr_array([[1.0]])
+    match weights:
+        case Box(bound) | PerSampleBox(bound):
+            # p >= delta, p >= 0;  bound * sum mass p <= t;  bound * (sum mass p - E delta) <= t
+            rows = sparse.vstack(
+                [
+                    sparse.hstack([-delta, eye, sparse.csr_array((m, 1))]),
+                    sparse.hstack([sparse.csr_array(mean.shape), bound * row, -one]),
+                    sparse.hstack([-bound * mean, bound * row, -one]),
+                ]
+            )
+            low = np.concatenate([-u, [-np.inf, -np.inf]])
+            return np.zeros(m + 1), rows, low, np.concatenate([none(m, np.inf), [0.0, -bound * mean_u]])
+        case NormalisedBox(bound):
+            # E_D = max over the two signs of min_c c + bound * sum mass (+-delta - c)_+
+            zero, none_m = sparse.csr_array((m, m)), sparse.csr_array((m, 1))
+            gap = sparse.csr_array(mean.shape)
+            empty = sparse.csr_array((1, m))
+            zero1 = sparse.csr_array((1, 1))
+            rows = sparse.vstack(
+                [
+                    sparse.hstack([-delta, eye, zero, column, none_m, none_m]),
+                    sparse.hstack([delta, zero, eye, none_m, column, none_m]),
+                    sparse.hstack([gap, -bound * row, empty, -one, zero1, one]),
+                    sparse.hstack([gap, empty, -bound * row, zero1, -one, one]),
+                ]
+            )
+            extra = np.concatenate([np.zeros(2 * m), [-np.inf, -np.inf, 0.0]])
+            return extra, rows, np.concatenate([-u, u, [0.0, 0.0]]), none(2 * m + 2, np.inf)
+        case FiniteList():
+            # t >= +-E_D[w delta] for each w of the list
+            masses = list_masses(weights, data, atoms)
+            means, shift = sparse.csr_array(masses @ delta), masses @ u
+            ones = np.ones((len(masses), 1))
+            rows = sparse.vstack([sparse.hstack([-means, ones]), sparse.hstack([means, ones])])
+            return np.zeros(1), rows, np.concatenate([-shift, shift]), none(2 * len(masses), np.inf)
+        case L2Ball():
+            # the cone rows are added by the conic solver
+            return np.zeros(1), sparse.csr_array((0, delta.shape[1] + 1)), np.zeros(0), np.zeros(0)
+
+
+class Simplex:
+    """HiGHS with its model and basis kept from one policy to the next."""
+
+    def __init__(self, program: Program, shape: tuple[int, int]):
+        self._states, self._actions = shape
+        # the definition rows start with the coefficients of a policy that never occurs, so that the
+        # entries exist in the matrix and later changes do not alter its sparsity
+        S, A = shape
+        rows, cols = np.repeat(np.arange(S), A), np.arange(S * A)
+        start = sparse.csr_array((np.full(S * A, -1.0 / A), (rows, cols)), shape=program.matrix.shape)
+        matrix = sparse.csc_array(program.matrix + start)
+        self._policy = np.full(shape, 1.0 / A)
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(program.cost), len(program.row_lower)
+        lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost, program.lower, program.upper
+        lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        lp.a_matrix_.start_, lp.a_matrix_.index_ = matrix.indptr, matrix.indices
+        lp.a_matrix_.value_ = matrix.data
+        self._highs = highspy.Highs()
+        # primal simplex needs the fewest pivots after a change of coefficients; presolve discards the basis
+        for option, value in (
+            ("output_flag", False),
+            ("presolve", "off"),
+            ("solver", "simplex"),
+            ("simplex_strategy", 4),
+            ("threads", 1),
+        ):
+            self._highs.setOptionValue(option, value)
+        self._highs.passModel(lp)
+
+    def solve(self, policy: Float) -> Float:
+        """The program's variables at the optimum for a policy `(S, A)`."""
+        highs = self._highs
+        moved = np.abs(policy - self._policy) > COEFFICIENT_TOLERANCE
+        for s, a in np.argwhere(moved).tolist():
+            highs.changeCoeff(s, s * self._actions + a, -float(policy[s, a]))
+        self._policy = np.where(moved, policy, self._policy)
+        for attempt in range(2):
+            highs.run()
+            if highs.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+                return np.array(highs.getSolution().col_value)
+            if attempt == 0:
+                # numerical trouble from an old basis: start again from none
+                highs.clearSolver()
+        raise RuntimeError(f"the critic's linear program ended as {highs.getModelStatus()}")
+
+
+class Conic:
+    """Clarabel for the L2 ball: `radius * || sqrt(mass) * delta || <= t`."""
+
+    def __init__(self, program: Program, data: Counts, utility: Float, weights: L2Ball):
+        self._program = program
+        self._shape = (data.num_states, data.num_actions)
+        atoms = Atoms.of(data, weights)
+        root = weights.radius * np.sqrt(atoms.mass)
+        count, width = len(root), len(program.cost)
+        select = sparse.csr_array(
+            (root, (np.arange(count), atoms.pair)), shape=(count, data.num_states * data.num_actions)
+        )
+        follow = -data.discount * sparse.diags_array(root) @ atoms.follow
+        rest = sparse.csr_array((count, width - select.shape[1] - follow.shape[1]))
+        body = sparse.hstack([select, follow, rest])
+        head = sparse.csr_array(([-1.0], ([0], [width - 1])), shape=(1, width))
+        # Clarabel: A x + s = b with s in the cone (t, root * (delta))
+        self._cone = sparse.vstack([head, -body])
+        self._cone_b = np.concatenate([[0.0], -root * utility.ravel()[atoms.pair]])
+        self._count = count + 1
+
+    def solve(self, policy: Float) -> Float:
+        """The program's variables at the optimum for a policy `(S, A)`."""
+        p = self._program
+        S, A = self._shape
+        rows, cols = np.repeat(np.arange(S), A), np.arange(S * A)
+        define = sparse.csr_array((-policy.ravel(), (rows, cols)), shape=p.matrix.shape)
+        eye = sparse.eye_array(len(p.cost), format="csr")
+        high, low = np.flatnonzero(np.isfinite(p.upper)), np.flatnonzero(np.isfinite(p.lower))
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        answer = clarabel.DefaultSolver(
+            sparse.csc_matrix((len(p.cost), len(p.cost))),
+            p.cost,
+            sparse.csc_matrix(sparse.vstack([p.matrix + define, eye[high], -eye[low], self._cone])),
+            np.concatenate([p.row_upper, p.upper[high], -p.lower[low], self._cone_b]),
+            [
+                clarabel.ZeroConeT(len(p.row_upper)),
+                clarabel.NonnegativeConeT(len(high) + len(low)),
+                clarabel.SecondOrderConeT(self._count),
+            ],
+            settings,
+        ).solve()
+        if str(answer.status) not in ("Solved", "AlmostSolved"):
+            raise RuntimeError(f"the critic's cone program ended as {answer.status}")
+        return np.asarray(answer.x)
