@@ -243,11 +243,13 @@ def draw(measured: list[dict[str, Any]], path: Path) -> None:
             axis.errorbar(sizes, means, spread, marker="o", ms=4, capsize=2, label=name)
     physicians = patients[0]["physicians"]
     axes[0].axhline(physicians[0], color="grey", ls=":", label="physicians")
-    axes[1].axhline(max(physicians[1:]), color="grey", ls=":")
-    axes[1].axhline(1.0, color="black", lw=0.8)
+    axes[1].axhline(max(physicians[1:]), color="grey", ls=":", label="physicians")
+    axes[1].axhline(1.0, color="black", lw=0.8, label="limit")
     axes[0].set(xscale="log", xlabel="patients", ylabel="survival, share of the optimum")
-    axes[1].set(xscale="log", yscale="log", xlabel="patients", ylabel="worst cost, share of its limit")
-    axes[0].legend(fontsize=7)
+    axes[1].set(xscale="log", xlabel="patients", ylabel="worst cost, share of its limit")
+    axes[1].set_ylim(bottom=0.0)
+    for axis in axes:
+        axis.legend(fontsize=7)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
