@@ -26,8 +26,8 @@ ENV = "bullet/BallCircle"
 #: iterations between rollouts of the policy in training, which only the figure sees
 EVERY = 1_000
 #: PDCA's default with a shorter fit of its model, so that the whole takes a few minutes on two cores
-SETTINGS: Mapping[str, Any] = {"warm_steps": 1_000, "model_steps": 4_000}
-STEPS = 12_014
+SETTINGS: Mapping[str, Any] = {"model_steps": 8_000}
+STEPS = 20_020
 
 
 @dataclass(frozen=True)
