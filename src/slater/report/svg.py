@@ -166,7 +166,7 @@ def page(title: str, body: str) -> str:
         "td,th{padding:.25rem .7rem;border-bottom:1px solid var(--rule);text-align:left}"
         "svg{max-width:100%;height:auto}svg text{fill:var(--ink)}code,pre{overflow-wrap:anywhere}"
         # a wide picture shrinks on a phone: its words must not
-        "@media(max-width:500px){svg[width='640'] text{font-size:19px}}"
+        "@media(max-width:500px){svg[width='640'] text{font-size:19px}svg[width='760'] text{font-size:17px}}"
         f"@media(prefers-color-scheme:dark){{{_in_the_dark()}}}"
         ".pass{color:var(--pass)}.fail{color:var(--fail)}.abstain{color:var(--abstain)}"
         f"</style></head><body>{body}</body></html>\n"
