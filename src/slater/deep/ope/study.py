@@ -129,12 +129,17 @@ class Study:
         Logged actions in windows of `WINDOW` steps from logged states; no clone takes part.
         """
         task, table = self.task, dataset.episodes
+        chosen = [self.cohorts.episodes(k, held=True)[:MOST_REPLAYED] for k in range(len(self.cohorts))]
+        windows = -(-table.lengths // WINDOW)
+        # as many windows for every cohort, so that one compiled replay serves all; those too many are empty
+        most = max(int(windows[held].sum()) for held in chosen)
         errors = []
-        for cohort in range(len(self.cohorts)):
-            held = self.cohorts.episodes(cohort, held=True)[:MOST_REPLAYED]
+        for held in chosen:
             starts = [np.arange(table.starts[e], table.stops[e], WINDOW) for e in held]
-            stops = np.repeat(table.stops[held], [len(part) for part in starts])
-            first = np.concatenate(starts)
+            stops = np.zeros(most, dtype=np.int64)
+            first = np.zeros(most, dtype=np.int64)
+            own = int(windows[held].sum())
+            first[:own], stops[:own] = np.concatenate(starts), np.repeat(table.stops[held], windows[held])
             places = first[:, None] + np.arange(WINDOW)
             inside = places < stops[:, None]
             rows = np.where(inside, places, first[:, None])
