@@ -22,6 +22,7 @@ __all__ = [
     "locked",
     "read_json",
     "read_json_lines",
+    "take_back_cut_line",
     "write_atomic",
     "write_json",
     "write_json_lines",
@@ -97,8 +98,18 @@ def write_json_lines(path: str | os.PathLike[str], rows: Sequence[Mapping[str, A
 
 def append_json_line(path: str | os.PathLike[str], row: Mapping[str, Any]) -> None:
     """Add one row; a part of a line that a crash left at the end of the file is taken back first."""
-    with Path(path).open("a+b") as file:
-        file.seek(0)
+    take_back_cut_line(path)
+    with Path(path).open("ab") as file:
+        file.write(json.dumps(row).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def take_back_cut_line(path: str | os.PathLike[str]) -> None:
+    """Remove the part of a line that a kill or a full disk left at the end of a file of JSON lines."""
+    if not Path(path).is_file():
+        return
+    with Path(path).open("r+b") as file:
         content = file.read()
         if content and not content.endswith(b"\n"):
             last = content.rfind(b"\n") + 1
@@ -107,9 +118,6 @@ def append_json_line(path: str | os.PathLike[str], row: Mapping[str, Any]) -> No
                 file.write(b"\n")  # whole but for its end
             except ValueError:
                 file.truncate(last)
-        file.write(json.dumps(row).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 # -- locks --------------------------------------------------------------------------------------------------

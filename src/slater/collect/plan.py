@@ -34,7 +34,7 @@ from slater.collect.sac import SACConfig
 from slater.collect.sources import ClippedSource, Source, UniformSource
 from slater.collect.thinning import thin
 from slater.data import Dataset, Metadata, save
-from slater.disk import locked, write_atomic
+from slater.disk import locked, take_back_cut_line, write_atomic
 from slater.envs import make, record
 from slater.envs.episode import Episode
 from slater.errors import InputError
@@ -228,6 +228,8 @@ def _claim(plan: Plan, out: Path) -> Path:
 def _stages(plan: Plan, parts: Path, workers: int, watch: Watch | None) -> Iterator[tuple[Stage, Rows]]:
     """Every penalty's result, in the order of the plan."""
     indices = range(len(plan.penalties))
+    for index in indices:
+        take_back_cut_line(parts / f"{index:02d}" / "curve.jsonl")
     if workers > 1 and len(plan.penalties) > 1:
         tails = [_Tail(parts / f"{index:02d}" / "curve.jsonl") for index in indices]
         with closing(run_jobs(_StageWork(plan, parts), list(indices), workers=workers)) as ended:

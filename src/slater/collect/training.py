@@ -39,7 +39,7 @@ from slater.collect.penalised_sac import LearnerConfig
 from slater.collect.sac import Task, export
 from slater.deep import checkpoint
 from slater.deep.engine.training import Interrupted
-from slater.disk import write_atomic
+from slater.disk import append_json_line, write_atomic
 from slater.envs import make
 from slater.envs.constrained import ConstrainedEnv
 from slater.errors import InputError
@@ -326,8 +326,7 @@ def train(recipe: Recipe, folder: Path, watch: Callable[[Segment], None] | None 
             before = run.segments * recipe.segment
             segment = run.segment()
             # a segment that is run again after a kill is there twice, with the same numbers but its time
-            with (folder / "curve.jsonl").open("a") as curve:
-                curve.write(json.dumps(dataclasses.asdict(segment)) + "\n")
+            append_json_line(folder / "curve.jsonl", dataclasses.asdict(segment))
             if segment.steps // between > before // between:
                 tensors = {f"w{k}": np.asarray(w) for k, w in enumerate(run.learner.pi.mlp.weights)}
                 tensors |= {f"b{k}": np.asarray(b) for k, b in enumerate(run.learner.pi.mlp.biases)}
