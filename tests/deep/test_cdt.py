@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,10 +42,15 @@ def make(discrete: bool = False, costs: int = 1, **settings):
     return algorithm, task, dataset, data, net
 
 
+@eqx.filter_jit  # one compilation per length, where separate operations would be hundreds
+def heads(net, batch):
+    return net.heads(batch, None)
+
+
 def test_a_later_token_cannot_change_an_earlier_prediction():
     algorithm, task, _, data, net = make(costs=2)
     batch = algorithm.draw(task, data, jax.random.key(0))
-    before = net.heads(batch, None)
+    before = heads(net, batch)
     for t in range(SMALL["context"]):
         # everything after the state token of step t: its action, and all of what follows
         late = jnp.arange(SMALL["context"]) > t
@@ -54,7 +60,7 @@ def test_a_later_token_cannot_change_an_earlier_prediction():
             obs=jnp.where(late[None, :, None], 5.0, batch.obs),
             time=jnp.where(late[None], 0, batch.time),
         )
-        after = net.heads(changed, None)
+        after = heads(net, changed)
         np.testing.assert_array_equal(before[0][:, : t + 1], after[0][:, : t + 1])  # actions up to t
         np.testing.assert_array_equal(before[1][:, :t], after[1][:, :t])  # costs before t
         assert not np.allclose(before[1][:, t], after[1][:, t])  # the cost of step t sees its action
@@ -88,7 +94,7 @@ def test_the_numpy_actor_with_its_cache_is_the_jax_network(discrete, tmp_path):
         parts = {k: jnp.asarray(np.array(v[-context:], np.float32))[None] for k, v in window.items()}
         parts["time"] = parts["time"].astype(int)
         batch = Contexts(**parts, costs=jnp.zeros(()), valid=jnp.ones(()))
-        outputs = np.asarray(net.heads(batch, None)[0][0, -1])
+        outputs = np.asarray(heads(net, batch)[0][0, -1])
         expected = policy.choose(outputs[None], rng, True)[0]
         np.testing.assert_allclose(action, expected, atol=2e-5)
         history["action"].append(np.eye(3)[action] if discrete else action)
