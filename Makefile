@@ -23,7 +23,7 @@ install: $(STAMP)            ## create .venv with everything the other targets n
 demo: $(STAMP)               ## PDCA on the embedded data under a limit, ending with a figure (a few minutes)
 	$(BIN)/slater demo
 
-test: $(STAMP)               ## linter, type checker and tests (eight minutes on two idle cores)
+test: $(STAMP)               ## linter, type checker and tests (fourteen minutes on two idle cores)
 	$(BIN)/ruff check $(SRC)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup

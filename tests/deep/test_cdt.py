@@ -19,6 +19,7 @@ from slater.deep.algorithms.cdt import CDT, Contexts
 from slater.deep.algorithms.frontier import frontier, relabel, sampling_weights
 from slater.deep.algorithms.registry import make_config
 from slater.deep.batches import prepare
+from slater.deep.engine.iterations import initial_state
 from slater.deep.nets.transformer import dropout
 from slater.errors import InputError
 from slater.limits import resolve_limits
@@ -36,9 +37,9 @@ def make(discrete: bool = False, costs: int = 1, **settings):
     task, transitions = prepare(dataset, limits, 0.9)
     algorithm = algorithm.informed(dataset, task)
     data = algorithm.data(dataset, task, transitions)
-    net = algorithm.init(task, jax.random.key(1)).net
-    keys = iter(jax.random.split(jax.random.key(2), 100))
-    net = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(next(keys), x.shape), net)
+    net = initial_state(algorithm, task, jax.random.key(1)).net
+    rng = np.random.default_rng(2)
+    net = jax.tree.map(lambda x: jnp.asarray(x + 0.3 * rng.normal(size=x.shape), x.dtype), net)
     return algorithm, task, dataset, data, net
 
 

@@ -209,7 +209,7 @@ def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
         algorithm = algorithm_of(deep.read_run(run), data)
         task = algorithm.task(data, [5.0] * len(data.cost_names))
         algorithm = algorithm.informed(data, task)
-        like = algorithm.init(task, jax.random.key(0))
+        like = initial_state(algorithm, task, jax.random.key(0))
         state, _ = checkpoint.restore(run / "checkpoint.safetensors", like)
         pi, loaded = algorithm.policy(state), policies.load(run / "policy.safetensors")
         obs = data.observations[:8]
