@@ -178,6 +178,16 @@ def test_a_policy_that_fails_in_a_worker_gives_the_same_error():
         )
 
 
+def test_a_worker_that_ended_before_it_was_given_an_episode_is_said():
+    with Workers(2) as workers:
+        rollout(Noisy(), "env_toys:Line", 2, workers=workers)
+        for process in workers._processes.values():
+            process.kill()
+            process.join()
+        with pytest.raises(InputError, match="a worker process ended with exit code -9"):
+            rollout(Noisy(), "env_toys:Line", 5, workers=workers)
+
+
 def test_a_policy_that_cannot_travel():
     class Local(Noisy):
         pass

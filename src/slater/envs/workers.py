@@ -120,6 +120,13 @@ class Workers:
         episode: Episode | None = value
         return episode
 
+    def _send(self, channel: Connection, message: Any) -> None:
+        try:
+            channel.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            while True:  # it has ended: what it said last, or its exit code, is the error
+                self._receive(channel)
+
     def prepare(self, job: Job) -> None:
         """Start the processes and give each its policy and environment."""
         try:
@@ -132,7 +139,7 @@ class Workers:
         try:
             self._start()
             for channel in self._processes:
-                channel.send(payload)
+                self._send(channel, payload)
             for channel in self._processes:
                 self._receive(channel)
         except BaseException:
@@ -148,7 +155,7 @@ class Workers:
             # One episode ahead, so that a worker does not wait for this process, which may be slow to be
             # scheduled; not near the end, where it might wait for one worker while another is idle.
             while waiting and (owed[channel] == 0 or (owed[channel] == 1 and len(waiting) > len(owed))):
-                channel.send(waiting.pop())
+                self._send(channel, waiting.pop())
                 owed[channel] += 1
 
         try:
