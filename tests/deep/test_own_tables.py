@@ -47,6 +47,10 @@ def test_train_from_a_csv_in_one_line_and_resume(table, tmp_path, capsys):
     contract = slater.load_policy(out).contract
     assert [entry.name for entry in contract.observations] == ["place", "square"]
     assert [entry.name for entry in contract.actions] == ["push_a", "push_b"]
+    # certify and frontier read the log as the run did
+    assert main(["certify", str(out)]) == 4
+    assert main(["certify", str(out), "--data", str(table)]) == 4
+    assert "complete episodes are too few" in capsys.readouterr().out
     (out / "result.json").unlink()
     assert main(["train", "--resume", str(out)]) == 0
     assert main(["train", "--resume", str(out), "--columns", *COLUMNS[:-1], "episode=place"]) == 2

@@ -76,3 +76,10 @@ def test_bad_input_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixtu
         run([], tmp_path, behaviours=tmp_path)
     assert main(["reproduce", "bank", "--episodes", "1", "--out", str(tmp_path)]) == 2
     assert "--episodes is 1" in capsys.readouterr().err
+
+
+def test_a_bank_of_nothing_is_refused_and_leaves_no_folder(tmp_path):
+    for options in ({}, {"behaviours": tmp_path / "none", "data": tmp_path / "none"}):
+        with pytest.raises(InputError, match=r"there is nothing to judge|is in both"):
+            run([], tmp_path / "bank", **options)
+    assert not (tmp_path / "bank").exists()

@@ -258,10 +258,10 @@ def judge_estimates(
         centre, spread = combined(means.tolist(), spreads.tolist(), limit)
         apart = float(means.max() - means.min())
         allowed = _allowed(means.tolist(), spreads.tolist(), limit)
-        near = Gate(
-            "agreement", apart <= allowed,
-            f"the estimators are {apart:.3g} apart; {allowed:.3g} is allowed.",
-        )  # fmt: skip
+        said = f"the estimators are {apart:.3g} apart; {allowed:.3g} is allowed."
+        if math.isnan(apart):
+            said = "there are no estimates to compare."
+        near = Gate("agreement", apart <= allowed, said)
         every = (*gates, near, _calibration_gate(calibration, error))
         # a spread of 0 is never right, so an infinite factor gives an infinite bound, not one that is unknown
         interval = Interval(centre, max(centre - down * spread, 0.0), centre + up * spread)

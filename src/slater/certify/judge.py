@@ -23,6 +23,7 @@ from slater.limits import Limit
 from slater.policy import Mixture, Policy, load
 from slater.runs import Result, SavedRun, is_run, open_run
 from slater.runs.held_out import read_held_out
+from slater.runs.log import load_log
 
 __all__ = ["Subject", "certify", "certify_many", "find_policy"]
 
@@ -179,12 +180,8 @@ def _imported(text: str) -> Any:
     return found
 
 
-def _dataset(data: str | Path | Dataset) -> Dataset:
-    if isinstance(data, Dataset):
-        return data
-    from slater.data import load as load_data
-
-    return load_data(data)
+def _dataset(data: str | Path | Dataset, run: SavedRun | None) -> Dataset:
+    return data if isinstance(data, Dataset) else load_log(run.run if run is not None else None, data)
 
 
 def _likelihood_known(policy: Any) -> bool:
@@ -241,7 +238,11 @@ def certify(
         from slater.certify.rollouts import certify_episodes
 
         return certify_episodes(
-            _dataset(own), limits=given, largest_step_cost=largest_step_cost, gamma=gamma, **common
+            _dataset(own, run),
+            limits=given,
+            largest_step_cost=largest_step_cost,
+            gamma=gamma,
+            **common,
         )
     if env is not None:
         from slater.certify.rollouts import certify_rollouts
@@ -258,7 +259,7 @@ def certify(
                 "give evidence: logged data, an environment to run the policy in, or its own logged episodes."
             )
         data = run.run.data
-    whole = _dataset(data)
+    whole = _dataset(data, run)
     kept = read_held_out(subject.folder) if subject.folder is not None else None
     part, gate = certifying_part(whole, kept, run.run.fingerprint if run is not None else None)
     weighted = None
@@ -323,7 +324,7 @@ def certify_many(
             raise InputError("give the logged data that judge the candidates.")
         data = run.run.data
     gamma = run.task.gamma if run is not None else 0.99
-    whole = _dataset(data)
+    whole = _dataset(data, run)
     groups: dict[Any, list[int]] = {}
     for number, subject in enumerate(subjects):
         kept = read_held_out(subject.folder) if subject.folder is not None else None

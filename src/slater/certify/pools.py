@@ -19,6 +19,7 @@ from slater.limits import Limit, Units, resolve_limits
 from slater.policy import Mixture, save
 from slater.runs import SavedRun, open_run
 from slater.runs.held_out import read_held_out, training_part
+from slater.runs.log import load_log
 
 __all__ = [
     "best_of_runs",
@@ -153,9 +154,10 @@ def mix_policies(
     """
     from slater.certify.judge import find_policy
     from slater.certify.opinions import parts_of
-    from slater.data import load as load_data
 
-    log = load_data(data)
+    subjects = [(place, find_policy(place)) for place in places]
+    run = next((subject.run for _, subject in subjects if subject.run is not None), None)
+    log = load_log(None if run is None else run.run, data)
     if log.horizon is None:
         raise InputError("the data do not say how long an episode is; name the horizon.")
     if not limits:
@@ -163,8 +165,8 @@ def mix_policies(
     units = Units(gamma, log.horizon)
     within = units.thresholds(resolve_limits(list(limits), log.cost_names), "episode").tolist()
     parts: dict[str, Any] = {}
-    for place in places:
-        found = parts_of(find_policy(place).policy)
+    for place, subject in subjects:
+        found = parts_of(subject.policy)
         for number, (_, policy) in enumerate(found):
             name = str(place) if len(found) == 1 else f"{place}: member {number + 1}"
             if name in parts:
@@ -219,7 +221,6 @@ def best_of_runs(
     margin: float = 0.1,
 ) -> tuple[Mixture, Point]:
     """The best mixture of what the runs kept within `limits`, ready to act, and what is estimated of it."""
-    from slater.data import load as load_data
     from slater.deep.engine.folder import member_policies
 
     places = [saved.folder.resolve() for saved in runs]
@@ -237,7 +238,7 @@ def best_of_runs(
         source = data or saved.run.data
         if not Path(source).exists():
             raise InputError(f"the data of {saved.folder} ({source}) are not there; say where they are.")
-        log = training_part(load_data(source), read_held_out(saved.folder))
+        log = training_part(load_log(saved.run, source), read_held_out(saved.folder))
         policies = member_policies(saved.folder, log)
         estimated = [k for k, member in enumerate(saved.result.members) if member.estimates is not None]
         for column, index in zip(pool.columns, estimated, strict=True):

@@ -191,7 +191,8 @@ class Certificate:
         header = ("cost", "limit", "estimate", "lower", "upper", "verdict", "by")
         rows = [header] + [
             (
-                x.cost, f"{x.limit:.4g} {x.unit}", f"{x.estimate:.4g}", f"{x.lower:.4g}", f"{x.upper:.4g}",
+                x.cost, f"{x.limit:.4g} {x.unit}",
+                *("-" if math.isnan(n) else f"{n:.4g}" for n in (x.estimate, x.lower, x.upper)),
                 x.verdict, x.tier,
             )
             for x in self.limits

@@ -46,9 +46,9 @@ def run(args: list[str]) -> int:
     from slater.certify.frontier import Pool, trace
     from slater.certify.pictures import draw_frontier, frontier_html
     from slater.certify.pools import episode_limits, pool_of_run, with_log
-    from slater.data import load
     from slater.disk import write_atomic
     from slater.runs import open_run
+    from slater.runs.log import load_log
 
     if not options.runs:
         raise InputError("give at least one folder of a finished run.")
@@ -59,7 +59,7 @@ def run(args: list[str]) -> int:
     source = options.data or saved[0].run.data
     marked = episode_limits(saved[0])
     if Path(source).exists():
-        frontier = with_log(frontier, load(source), marked)
+        frontier = with_log(frontier, load_log(saved[0].run, source), marked)
     elif options.data:
         raise InputError(f"there is no file {source}.")
     out = options.out or options.runs[0]

@@ -86,7 +86,6 @@ def run(
     policy, `many` for the first of a log; what the datasets do not hold of them is run in the simulator, or,
     with `simulate` false, done without: policies that have no logged episodes are then left out.
     """
-    out.mkdir(parents=True, exist_ok=True)
     done = {(line["task"], line["policy"]): len(line["costs"]) for line in read_lines(out)}
     plan = _Plan(episodes, many, simulate)
     work: list[Iterator[Line]] = []
@@ -99,7 +98,14 @@ def run(
             for name in names
             if (data / f"{name}.hdf5").exists()
         ]
+        if not work:
+            raise InputError(
+                f"no file of {', '.join(names) or 'behaviours'} is in both {behaviours} and {data}."
+            )
     work += [_of_run(folder, plan, done, tick) for folder in folders]
+    if not work and not done:
+        raise InputError("there is nothing to judge; give runs, or folders of behaviours and their datasets.")
+    out.mkdir(parents=True, exist_ok=True)
     for found in work:
         for line in found:
             append_json_line(out / FILE, line)
@@ -151,15 +157,15 @@ def _of_run(
     folder: Path, plan: _Plan, done: Mapping[tuple[str, str], int], tick: Callable[[str], None]
 ) -> Iterator[Line]:
     from slater.certify.pools import episode_limits
-    from slater.data import load
     from slater.deep.engine.folder import member_policies
     from slater.runs import open_run
+    from slater.runs.log import load_log
 
     saved = open_run(folder)
     if saved.env is None:
         raise InputError(f"the run in {folder} names no environment to learn the truth from.")
     names = [f"{folder.name}, {member.name}" for member in saved.result.members]
-    whole = load(saved.run.data)
+    whole = load_log(saved.run)
     kept = read_held_out(folder)
     part, _ = certifying_part(whole, kept, None)
     policies = member_policies(folder, training_part(whole, kept))

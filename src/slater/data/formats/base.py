@@ -306,8 +306,9 @@ def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> l
         elif name in available:
             expanded.append(name)
         else:
+            hint = " Roles are separated by spaces, the columns of one role by commas." if "=" in name else ""
             raise InputError(
-                f"There is no column {name!r}, wanted for {role}; there are {listing(available)}."
+                f"There is no column {name!r}, wanted for {role}; there are {listing(available)}.{hint}"
             )
     return expanded
 

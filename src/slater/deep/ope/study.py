@@ -135,6 +135,9 @@ class Study:
         most = max(int(windows[held].sum()) for held in chosen)
         errors = []
         for held in chosen:
+            if len(held) == 0:  # nothing was kept apart of so small a cohort: its error is not known
+                errors.append(np.full(1 + task.costs, np.nan))
+                continue
             starts = [np.arange(table.starts[e], table.stops[e], WINDOW) for e in held]
             stops = np.zeros(most, dtype=np.int64)
             first = np.zeros(most, dtype=np.int64)
