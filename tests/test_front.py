@@ -41,7 +41,9 @@ def test_five_lines_train_a_policy_in_a_folder_of_its_own(tmp_path, monkeypatch,
     assert slater.train(data, "bc", limits=["5"], progress=False, **QUICK).folder.name == "bc-2"
     actor = result.policy.begin(rng=np.random.default_rng(0))
     assert actor.act(data.observations[0]).shape == (data.action_dim,)
-    assert "bc: 60 steps" in capsys.readouterr().err  # no terminal here: plain lines
+    said = capsys.readouterr()
+    assert "bc: 60 steps" in said.err  # no terminal here: plain lines
+    assert str(result) not in said.out + said.err  # who is given the result prints it: once
     assert np.array_equal(
         slater.load_policy("runs/bc").members[0].obs_mean, result.policy.members[0].obs_mean
     )

@@ -45,8 +45,9 @@ def train(
     0.2; the same for every seed, remembered in the run.
     settings: the algorithm's own, by name (`steps`, `gamma`, ...).
 
-    The result has the policy, the estimates from the data alone, the limits, warnings, and the folder. A
-    run that was stopped goes on with `slater.deep.resume(folder, data)`.
+    The result has the policy, the estimates from the data alone, the limits, warnings, and the folder;
+    `print(result)` shows them, which progress does not do. A run that was stopped goes on with
+    `slater.deep.resume(folder, data)`.
     """
     from slater.deep import Watcher
     from slater.deep import train as train_into
@@ -68,7 +69,7 @@ def train(
         data = open_for_training(data, float(chosen.get("memory", 4.0)), chosen.get("reading"))
     elif columns is not None:
         raise InputError("columns are for a file; the data given are a dataset already.")
-    watcher = shown() if progress else Watcher()
+    watcher = shown(result=False) if progress else Watcher()
     folder = new_run_folder(name) if out is None else Path(out)
     part, kept = without_held_out(data, hold_out)
     keep(kept, folder)

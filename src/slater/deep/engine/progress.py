@@ -27,9 +27,13 @@ def figures(row: Mapping[str, Any]) -> str:
     return "  ".join(f"{name} {value:.3g}" for name, value in row.items() if name.startswith(names))
 
 
-def shown() -> Watcher:
-    """What suits where the process speaks: a live line on a terminal, plain lines in a pipe or a notebook."""
-    return Terminal() if Console(stderr=True).is_terminal and not _in_notebook() else Lines()
+def shown(result: bool = True) -> Watcher:
+    """What suits where the process speaks: a live line on a terminal, plain lines in a pipe or a notebook.
+
+    result: whether the result is printed at the end; not where the caller is given it to print.
+    """
+    live = Console(stderr=True).is_terminal and not _in_notebook()
+    return Terminal(result) if live else Lines(result=result)
 
 
 def _in_notebook() -> bool:
@@ -39,10 +43,10 @@ def _in_notebook() -> bool:
 
 
 class Lines(Watcher):
-    """A plain line at the start, about every `every` seconds, and at the end."""
+    """A plain line at the start, about every `every` seconds, and the result at the end if it is wanted."""
 
-    def __init__(self, every: float = EVERY) -> None:
-        self.every = every
+    def __init__(self, every: float = EVERY, result: bool = True) -> None:
+        self.every, self.result = every, result
         self.steps = 0
         self._last = -float("inf")
 
@@ -80,7 +84,8 @@ class Lines(Watcher):
 
     def finished(self, result: Result) -> None:
         """What came out."""
-        self.say(str(result))
+        if self.result:
+            self.say(str(result))
 
     def noticed(self, text: str) -> None:
         """The sentence."""
@@ -107,9 +112,10 @@ class LastRows(Watcher):
 
 
 class Terminal(Watcher):
-    """Shows a run on the terminal: its limits in all units, then one live line."""
+    """Shows a run on the terminal: its limits in all units, one live line, and the result if it is wanted."""
 
-    def __init__(self) -> None:
+    def __init__(self, result: bool = True) -> None:
+        self.result = result
         self.console = Console(stderr=True)
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
@@ -143,7 +149,8 @@ class Terminal(Watcher):
     def finished(self, result: Result) -> None:
         """End the line; print what came out."""
         self.progress.stop()
-        self.console.print(str(result), highlight=False, soft_wrap=True, markup=False)
+        if self.result:
+            self.console.print(str(result), highlight=False, soft_wrap=True, markup=False)
 
     def noticed(self, text: str) -> None:
         """Print the sentence."""
