@@ -20,7 +20,9 @@ from slater.data.formats.dsrl import DsrlSink, DsrlSource
 from slater.data.formats.minari import MinariSink, MinariSource, is_minari
 from slater.data.formats.npz import NpzSink, NpzSource
 from slater.data.formats.store import StoreSink, StoreSource, is_store, settle
-from slater.data.formats.tables import TableSink, TableSource, parquet_files
+from slater.data.formats.table_layout import parquet_files
+from slater.data.formats.table_writing import TableSink
+from slater.data.formats.tables import TableSource
 from slater.data.missing import Missing, MissingValues
 from slater.data.order import watch_time
 from slater.data.problems import Findings, Report

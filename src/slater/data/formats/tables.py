@@ -1,4 +1,4 @@
-"""Parquet and CSV: one row per step, columns found by name or by a small column map.
+"""The reader of Parquet and CSV: one row per step, columns found by name or by a small column map.
 
 Without a map these names are looked for: obs_*, action or action_*, reward, cost or cost_*, terminal,
 timeout, episode, next_obs_*, next_known, propensity, source, and time or timestamp (only checked); the
@@ -11,9 +11,8 @@ and bounds are told by options.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,22 +20,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.assemble import Column, Rows
-from slater.data.dataset import OPTIONAL_FIELDS
+from slater.data.assemble import Column
 from slater.data.formats.base import (
     BLOCK_ROWS,
     Notes,
     ReadOptions,
-    Sink,
     Source,
     damaged,
     expand_names,
     listing,
     mapped_roles,
 )
+from slater.data.formats.table_layout import cost_columns, folder_keys, notes_beside, parquet_files, pyarrow
 from slater.errors import InputError
 
-__all__ = ["TableSink", "TableSource", "parquet_files"]
+__all__ = ["TableSource"]
 
 #: role -> candidate name lists; the first that is present is taken
 _DEFAULTS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -57,21 +55,11 @@ _TEXT = ("episode", "source", "time")
 _FLAGS = ("terminals", "timeouts", "next_known")
 
 
-def _arrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError("Parquet and CSV need pyarrow: pip install 'slater-rl[tables]'.") from None
-    return pyarrow
-
-
 class TableSource(Source):
     """Reads a Parquet or CSV file batch by batch."""
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
-        self._arrow = _arrow()
+        self._arrow = pyarrow()
         self._path = path
         self.name = str(path)
         self.format = "csv" if path.suffix.lower() in (".csv", ".tsv") else "parquet"
@@ -87,7 +75,7 @@ class TableSource(Source):
         notes = self._read_notes()
         self._roles = self._find(names, options)
         if notes is not None and "costs" not in options.columns:
-            own = _cost_columns(notes.cost_names)
+            own = cost_columns(notes.cost_names)
             if set(own) <= set(names):  # in the order of the notes; numbered columns were sorted
                 self._roles["costs"] = own
         if not {"observations", "actions", "rewards", "costs"} & self._roles.keys():
@@ -107,7 +95,7 @@ class TableSource(Source):
 
     def _read_notes(self) -> Notes | None:
         """What our writers said of the file, in its schema (Parquet) or beside it (CSV)."""
-        beside = _notes_beside(self._path)
+        beside = notes_beside(self._path)
         if self.format == "parquet":
             text = self._guard(self._parquet_notes)
         else:
@@ -152,7 +140,7 @@ class TableSource(Source):
         for path in self._files:
             with self._arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
                 own = file.schema_arrow.remove_metadata()
-                for name, value in _folder_keys(self._path, path).items():
+                for name, value in folder_keys(self._path, path).items():
                     if name not in own.names:
                         own = own.append(self._arrow.field(name, self._arrow.scalar(value).type))
                 if schema is not None and own.names != schema.names:
@@ -263,7 +251,7 @@ class TableSource(Source):
             yield from self._parquet_batches(path, rows)
 
     def _parquet_batches(self, path: Path, rows: int) -> Iterator[Any]:
-        keys = _folder_keys(self._path, path)
+        keys = folder_keys(self._path, path)
         wanted = list(dict.fromkeys(name for names in self._roles.values() for name in names))
         with self._arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             own = [name for name in wanted if name in file.schema_arrow.names]
@@ -309,28 +297,6 @@ class TableSource(Source):
         return parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
 
 
-def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files in a folder and below it, in the order of their names, numbers by size."""
-    found = [path for path in folder.rglob("*") if path.suffix.lower() in (".parquet", ".pq")]
-    shown = [path for path in found if not path.name.startswith((".", "_")) and path.is_file()]
-    return sorted(shown, key=lambda path: _natural_parts(path.relative_to(folder).as_posix()))
-
-
-def _natural_parts(text: str) -> list[tuple[int, int, str]]:
-    parts = re.split(r"(\d+)", text)
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts if part]
-
-
-def _folder_keys(root: Path, path: Path) -> dict[str, int | str]:
-    """What the folders between `root` and a file say, as in day=3/part-0.parquet."""
-    keys: dict[str, int | str] = {}
-    for part in path.relative_to(root).parts[:-1] if path != root else ():
-        name, equals, value = part.partition("=")
-        if equals and name:
-            keys[name] = int(value) if value.isdigit() else value
-    return keys
-
-
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -361,80 +327,3 @@ _FLAG_TEXT = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0, "0.0": 0.0, "1.0": 
 def _flags_of_text(texts: list[str | None]) -> NDArray[np.float64]:
     """0, 1, true or false in any case; anything else becomes NaN, which the checks report with its row."""
     return np.array([_FLAG_TEXT.get((text or "").strip().lower(), np.nan) for text in texts])
-
-
-def _notes_beside(path: Path) -> Path:
-    return path.with_name(path.name + ".json")
-
-
-def _cost_columns(cost_names: Sequence[str]) -> list[str]:
-    """The columns that the costs are written to."""
-    return ["cost"] if tuple(cost_names) == ("cost",) else [f"cost_{name}" for name in cost_names]
-
-
-class TableSink(Sink):
-    """Writes Parquet (with page checksums) or CSV under a temporary name, then renames it."""
-
-    def __init__(self, path: Path, notes: Notes) -> None:
-        self._arrow = _arrow()
-        self._path = path
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        self._csv = path.suffix.lower() in (".csv", ".tsv")
-        self._notes = notes
-        self._writer: Any = None
-
-    def write(self, rows: Rows) -> None:
-        """Append rows as a record batch."""
-        columns: dict[str, NDArray[Any]] = {}
-        for prefix, role in (("obs", "observations"), ("action", "actions")):
-            columns |= _named(prefix, rows[role])
-        columns["reward"] = rows["rewards"]
-        for index, name in enumerate(_cost_columns(self._notes.cost_names)):
-            columns[name] = rows["costs"][:, index]
-        for name in ("terminal", "timeout"):
-            columns[name] = rows[name + "s"].astype(np.int8) if self._csv else rows[name + "s"]
-        columns |= _named("next_obs", rows["next_observations"])
-        columns["next_known"] = rows["next_known"].astype(np.int8) if self._csv else rows["next_known"]
-        columns |= {name: rows[name] for name in OPTIONAL_FIELDS if name in rows}
-        try:
-            table = self._arrow.table(columns)
-            if self._writer is None:
-                self._writer = self._open(table.schema)
-            self._writer.write_table(table)
-        except (OSError, self._arrow.ArrowException) as error:
-            self.abandon()
-            raise InputError(f"{self._path} cannot be written: {error}.") from None
-
-    def _open(self, schema: Any) -> Any:
-        if self._csv:
-            delimiter = "\t" if self._path.suffix.lower() == ".tsv" else ","
-            options = self._arrow.csv.WriteOptions(delimiter=delimiter)
-            return self._arrow.csv.CSVWriter(self._partial, schema, write_options=options)
-        return self._arrow.parquet.ParquetWriter(self._partial, schema, write_page_checksum=True)
-
-    def finish(self, fingerprint: str) -> None:
-        """Add the notes (Parquet) and put the file in its place."""
-        try:
-            notes = self._notes.to_text(fingerprint)
-            if self._csv:
-                self._writer.close()
-                _notes_beside(self._path).write_text(notes)
-            else:
-                self._writer.add_key_value_metadata({"slater": notes})
-                self._writer.close()
-            os.replace(self._partial, self._path)
-        except (OSError, self._arrow.ArrowException) as error:
-            self.abandon()
-            raise InputError(f"{self._path} cannot be written: {error}.") from None
-
-    def abandon(self) -> None:
-        """Remove the partial file."""
-        if self._writer is not None:
-            self._writer.close()
-        self._partial.unlink(missing_ok=True)
-
-
-def _named(prefix: str, array: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    if array.ndim == 1:
-        return {prefix: array}
-    return {f"{prefix}_{index}": array[:, index] for index in range(array.shape[1])}

@@ -1,0 +1,66 @@
+"""What a run that is resumed may be told anew, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slater.commands.train_options import Options
+from slater.errors import InputError
+from slater.limits import Limit, resolve_limits
+from slater.pairs import parse_pairs
+from slater.runs import Run
+
+__all__ = ["refuse_changes"]
+
+#: options that a resumed run may be given anew: they do not change what it computes, but for `steps`
+_FREE = frozenset(
+    {
+        "resume",
+        "data",
+        "steps",
+        "tensorboard",
+        "wandb",
+        "all_threads",
+        "processes",
+        "require_limits",
+    }
+)
+
+
+def refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
+    """Refuse, by name, what a resumed run cannot change; the same value again is no change."""
+    for name in sorted(given - _FREE):
+        word = f"--{name.replace('_', '-')}"
+        if name in ("out", "seeds", "sweep", "engine", "settings", "hold_out"):
+            raise InputError(f"{word} is for new runs; a run that is resumed stays in {options.resume}.")
+        before: Any
+        now: Any
+        if name == "limit":
+            costs = [Limit.parse(text).cost or "" for text in run.limits]
+            before, now = " ".join(run.limits), " ".join(map(str, resolve_limits(options.limit, costs)))
+        elif name == "set":
+            for setting, value in parse_pairs(options.set).items():
+                if str(run.settings.get(setting)) != value:
+                    old = run.settings.get(setting, "its default")
+                    raise InputError(
+                        f"--set {setting}={value} cannot change a run that is resumed, which has {old}; "
+                        "train anew."
+                    )
+            continue
+        elif name in ("columns", "drop_missing", "fill", "horizon"):
+            before, now = _words(run.reading), _words(options.reading.record())
+        else:
+            before, now = getattr(run, name), getattr(options, name)
+        if now != before:
+            raise InputError(
+                f"{word if name != 'algorithm' else 'the algorithm'} cannot change in a run that is "
+                f"resumed: it has {before}, not {now}; train anew."
+            )
+
+
+def _words(reading: Mapping[str, Any]) -> str:
+    """How the data are read, as one would write it."""
+    columns = [f"{role}={','.join(names)}" for role, names in reading.get("columns", {}).items()]
+    others = [f"{name}={value}" for name, value in reading.items() if name != "columns"]
+    return " ".join([*columns, *others]) or "nothing of the kind"

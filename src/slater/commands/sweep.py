@@ -1,0 +1,169 @@
+"""`slater train --seeds` and `--sweep`: many runs, as processes or as one program, and what they come to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from slater.commands.runs import run_row, run_table
+from slater.commands.train_options import (
+    LIMITS_NOT_KEPT,
+    Options,
+    exit_code,
+    loggers,
+    run_of_point,
+    run_options,
+)
+from slater.disk import locked
+from slater.jobs.sweep import TrainJob
+from slater.progress import PlainLive
+from slater.runs import read_result
+from slater.runs.held_out import keep, read_held_out, without_held_out
+from slater.threads import use_one_thread
+
+__all__ = ["sweep"]
+
+
+def sweep(options: Options) -> int:
+    """Train every run of the grid in its folder below `options.out`; the exit code of the command."""
+    from slater.jobs.sweep import grid, refuse_other_plans
+
+    assert options.out is not None
+    named = options.seeds is None and any(text.partition("=")[0].strip() == "seed" for text in options.sweep)
+    seeds = None if named else range(options.seed, options.seed + (options.seeds or 1))
+    jobs = [_job(options, point) for point in grid(options.sweep, seeds)]
+    engine = options.engine
+    if engine == "auto":
+        import jax
+
+        engine = "processes" if jax.default_backend() == "cpu" else "vmap"
+    failures: dict[Path, str] = {}
+
+    def work() -> Sequence[Path]:
+        assert options.out is not None
+        with locked(options.out):
+            refuse_other_plans(jobs)
+            failures.update((_as_one_program if engine == "vmap" else _in_processes)(options, jobs))
+        return [job.folder for job in jobs]
+
+    code = exit_code(work, options.require_limits)
+    if code not in (0, LIMITS_NOT_KEPT):
+        return code
+    print(run_table([run_row(job.folder) for job in jobs]))
+    for folder, words in failures.items():
+        print(f"slater: {folder.name} failed: {words}", file=sys.stderr)
+    for job in jobs:
+        for text in _warnings(job.folder):
+            print(f"slater: {job.folder.name}: warning: {text}", file=sys.stderr)
+    if options.hold_out is not None:
+        _print_verdicts([job for job in jobs if job.folder not in failures], options)
+    return 1 if failures else code
+
+
+def _job(options: Options, point: Mapping[str, str]) -> TrainJob:
+    """The run of one point of a sweep, in a folder named after it."""
+    assert options.data is not None
+    assert options.out is not None
+    limits, settings, seed = run_of_point(options, point)
+    name = "-".join(f"{name}={value.replace('/', ':')}" for name, value in point.items())
+    return TrainJob(
+        folder=options.out / name, algorithm=options.algorithm, data=options.data, limits=tuple(limits),
+        settings=settings, preset=options.preset, seed=seed, options=run_options(options),
+        tensorboard=options.tensorboard, wandb=options.wandb, hold_out=options.hold_out,
+    )  # fmt: skip
+
+
+def _in_processes(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, str]:
+    """Every run of a sweep as a process of its own; what went wrong, by folder."""
+    from slater.deep.engine.training import Interrupted
+    from slater.jobs.engines import run_jobs
+    from slater.jobs.sweep import last_row
+
+    workers = options.processes or os.cpu_count() or 1
+    waiting = [job for job in jobs if read_result(job.folder) is None]
+    console = Console(stderr=True)
+    console.print(f"{len(jobs)} runs, {min(workers, len(jobs))} at a time, in {options.out}")
+    failures: dict[Path, str] = {}
+    try:
+        with (
+            PlainLive(console=console, refresh_per_second=2) as live,
+            closing(run_jobs(TrainJob.run, waiting, workers=workers)) as ended,
+        ):
+            for answer in ended:
+                live.update(_table({job.folder: last_row(job.folder) for job in jobs}))
+                if answer is not None and "failed" in answer[1]:
+                    failures[answer[0].folder] = answer[1]["failed"]
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; every run has saved what it has, and the same command goes on.") from None
+    return failures
+
+
+def _as_one_program(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, str]:
+    """The runs of a sweep as one program, or as few as their settings allow; what went wrong, by folder."""
+    if not options.all_threads:
+        use_one_thread()
+    from slater.deep.engine.loggers import Several
+    from slater.deep.engine.progress import LastRows
+    from slater.deep.engine.sources import open_for_training
+    from slater.deep.engine.stacked import Planned, train_together
+    from slater.jobs.sweep import last_row
+
+    assert options.data is not None
+    whole = open_for_training(options.data, options.memory, options.reading.record())
+    data, kept = without_held_out(whole, options.hold_out)
+    console = Console(stderr=True)
+    console.print(f"{len(jobs)} runs as one program where they differ in seed and limit, in {options.out}")
+    with PlainLive(console=console, refresh_per_second=2) as live:
+        rows: dict[Path, Mapping[str, Any]] = {job.folder: last_row(job.folder) for job in jobs}
+        plans = []
+        for job in jobs:
+            shown = LastRows(rows, job.folder, lambda: live.update(_table(rows)))
+            watcher = Several([shown, loggers(options, job.folder)])
+            keep(kept, job.folder)
+            plans.append(Planned(job.plan(whole), job.folder, watcher))
+        return train_together(plans, data)
+
+
+def _table(rows: Mapping[Path, Mapping[str, Any]]) -> Table:
+    from slater.deep.engine.progress import figures
+
+    table = Table("run", "step", "steps/s", "now", box=None)
+    for folder, row in rows.items():
+        if row.get("done"):
+            table.add_row(folder.name, str(row["steps"]), "", "done")
+        elif row:
+            rate = float(row["steps_per_second"])
+            table.add_row(folder.name, str(row["step"]), f"{rate:.1f}", figures(row))
+        else:
+            table.add_row(folder.name, "", "", "waiting")
+    return table
+
+
+def _warnings(folder: Path) -> list[str]:
+    """What a finished run warns of."""
+    result = read_result(folder)
+    return [] if result is None else list(result.warnings)
+
+
+def _print_verdicts(jobs: Sequence[TrainJob], options: Options) -> None:
+    """The lines of `_print_verdicts`, run by run; all of them kept the same episodes."""
+    from slater.certify.judge import certify
+    from slater.deep.engine.sources import open_for_training
+
+    if not jobs:
+        return
+    assert options.data is not None
+    whole: Any = open_for_training(options.data, options.memory, options.reading.record())
+    kept = read_held_out(jobs[0].folder)
+    print(f"verdicts on {len(kept.episodes) if kept else 0} held-out episodes, the same for every run:")
+    for job in jobs:
+        for limit in certify(job.folder, whole, fit=False).limits:
+            print(f"  {job.folder.name}: {limit}")
+    print(f"for estimates and pictures: slater certify {jobs[0].folder}")
