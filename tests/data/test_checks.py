@@ -73,7 +73,7 @@ def test_the_same_problems_are_found_however_the_file_is_cut_in_blocks(tmp_path)
     reports = []
     for block in (1, 7, 34, 1000):
         opened = open_file(path, ReadOptions(horizon=9))
-        with opened.source:
+        with opened.reader:
             for _ in opened.rows(block):
                 pass
         reports.append(opened.report.to_json())

@@ -8,8 +8,8 @@ import pytest
 from slater.cli import main
 from slater.data import Dataset, Metadata, load, save
 from slater.data.files import open_file
-from slater.data.show import draw, text_plot
 from slater.data.summary import frontier, summarise
+from slater.data.summary_views import draw, text_plot
 from slater.limits import Limit
 
 from .make import walk
@@ -142,7 +142,7 @@ def test_a_long_file_is_sampled_evenly_for_coverage(tmp_path):
     )
     save(data, tmp_path / "long.store")
     opened = open_file(tmp_path / "long.store")
-    with opened.source:
+    with opened.reader:
         summary = summarise(opened, [Limit.episode(1000)])
     shares = summary.actions.histogram[0]
     assert sorted(shares[shares > 0]) == pytest.approx([0.5, 0.5], abs=0.01)

@@ -163,7 +163,7 @@ def test_chunks_of_any_height_read_in_blocks_of_any_size(tmp_path, height, filte
         file["costs"] = data.costs[:, 0]
     for block in (1, 5, 64, 10_000):
         opened = open_file(tmp_path / "a.hdf5")
-        with opened.source:
+        with opened.reader:
             rows = np.concatenate([part["timeouts"] for part in opened.rows(block)])
         assert not opened.report.errors
         np.testing.assert_array_equal(rows, data.timeouts)

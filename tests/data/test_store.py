@@ -13,7 +13,7 @@ import pytest
 
 from slater.data import Metadata, ReadOptions, StoredDataset, inspect, load, open_dataset, save
 from slater.data.dataset import ROW_FIELDS
-from slater.data.files import sink_for
+from slater.data.files import writer_for
 from slater.data.formats.base import Notes
 from slater.data.statistics import StatisticsBuilder
 from slater.errors import InputError
@@ -200,10 +200,10 @@ def test_open_dataset_chooses_by_what_fits(tmp_path):
 
 
 def test_a_store_that_is_being_written_is_in_use_and_the_other_process_is_named(tmp_path):
-    sink = sink_for(tmp_path / "a.store", Notes(Metadata(), ("cost",), False))
+    writer = writer_for(tmp_path / "a.store", Notes(Metadata(), ("cost",), False))
     with pytest.raises(InputError, match=rf"a\.store is in use by process {os.getpid()}"):
         save(walk(), tmp_path / "a.store")
-    sink.abandon()
+    writer.abandon()
     save(walk(), tmp_path / "a.store")
     assert StoredDataset(tmp_path / "a.store").fingerprint == walk().fingerprint
 

@@ -17,8 +17,8 @@ from slater.commands.reading import missing_of
 from slater.data.download import locate
 from slater.data.files import convert, inspect, open_file
 from slater.data.formats.base import ReadOptions, parse_columns
-from slater.data.show import draw, summary_text
 from slater.data.summary import summarise
+from slater.data.summary_views import draw, summary_text
 from slater.errors import InputError
 from slater.limits import Limit
 from slater.progress import PlainProgress
@@ -141,7 +141,7 @@ def run(args: list[str]) -> int:
 def _info(command: Info) -> int:
     limits = [Limit.parse(text) for text in command.limit or ("10", "20", "40")]
     opened = open_file(_locate(command.file), command.reading.options())
-    with opened.source:
+    with opened.reader:
         summary = summarise(opened, limits, command.gamma)
     if command.json:
         warnings = [problem.to_json() for problem in opened.report.warnings]

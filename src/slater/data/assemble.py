@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from slater.data.checks import Inspector
 from slater.data.dataset import OPTIONAL_FIELDS, ROW_FIELDS, Dataset, Metadata
 from slater.data.episodes import EpisodeCounter
+from slater.data.findings import Findings, Report
 from slater.data.names import as_names
-from slater.data.problems import Findings, Report
 from slater.errors import InputError
 
-__all__ = ["Column", "Layout", "Rows", "assemble", "layout_of", "stream_rows"]
+__all__ = ["Block", "Column", "Layout", "assemble", "layout_of", "stream_rows"]
 
 #: Raw columns that a format may have; anything else in a file is ignored.
 RAW_FIELDS = (*ROW_FIELDS, "episode", *OPTIONAL_FIELDS)
@@ -29,7 +29,8 @@ TEXT_FIELDS = ("episode", "source")
 _REQUIRED = ("observations", "actions", "rewards", "costs")
 _FLAT = ("rewards", "terminals", "timeouts", "next_known", "episode", *OPTIONAL_FIELDS)
 
-Rows = dict[str, NDArray[Any]]
+#: rows of a dataset, name of the column -> its values
+Block = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def _width(column: Column) -> int:
 
 def stream_rows(
     blocks: Iterable[Mapping[str, NDArray[Any]]], layout: Layout, findings: Findings
-) -> Iterator[tuple[Rows, NDArray[np.float32] | None]]:
+) -> Iterator[tuple[Block, NDArray[np.float32] | None]]:
     """Rows for each raw block, with the first observation after the block (None at the end of the data).
 
     A block is held until the next one arrives, because ends and next observations can depend on it.
@@ -176,7 +177,7 @@ def _rows_of(
     offset: int,
     findings: Findings,
     seen: set[Any],
-) -> tuple[Rows, NDArray[np.float32] | None]:
+) -> tuple[Block, NDArray[np.float32] | None]:
     size = len(raw["observations"])
 
     def matrix(name: str, width: int) -> NDArray[np.float32]:
@@ -203,7 +204,7 @@ def _rows_of(
         timeouts |= _ends_of_labels(
             raw, following, terminals, own, offset, findings, seen, open_end=not layout.whole_episodes
         )
-    rows: Rows = {
+    rows: Block = {
         "observations": observations,
         "actions": _actions(raw, layout, size, offset, findings),
         "rewards": matrix("rewards", 1)[:, 0],

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from slater.data.dataset import Dataset, Metadata
 from slater.data.episodes import LEAST_LIVED
-from slater.data.problems import Findings, Report
+from slater.data.findings import Findings, Report
 
 __all__ = ["Inspector", "check"]
 

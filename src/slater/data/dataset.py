@@ -22,7 +22,7 @@ from slater.data.names import NameCodes
 from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.errors import InputError
 
-__all__ = ["OPTIONAL_FIELDS", "ROW_FIELDS", "Batch", "Dataset", "Fingerprint", "Metadata"]
+__all__ = ["OPTIONAL_FIELDS", "ROW_FIELDS", "Dataset", "Fingerprint", "Metadata", "UnorderedTransitions"]
 
 #: Everything a row holds, in the order in which fields are hashed and stored.
 ROW_FIELDS = (
@@ -108,7 +108,7 @@ class Metadata:
         )
 
 
-class Batch(NamedTuple):
+class UnorderedTransitions(NamedTuple):
     """Transitions without their order: what critics and policies are trained on (B rows).
 
     observations (B, o) float32; actions (B, a) float32 or (B,) int32; rewards (B,) float32;
@@ -352,22 +352,22 @@ class Dataset:
         builder.update({name: getattr(self, name) for name in ROW_FIELDS})
         return builder.finish()
 
-    def transitions(self) -> Batch:
+    def transitions(self) -> UnorderedTransitions:
         """All rows whose next observation is known (or not needed, after a terminal); no copy if all are."""
-        names = Batch._fields
+        names = UnorderedTransitions._fields
         if self.next_known.all():
-            return Batch(*(getattr(self, name) for name in names))
+            return UnorderedTransitions(*(getattr(self, name) for name in names))
         rows = np.flatnonzero(self.next_known)
-        return Batch(*(getattr(self, name)[rows] for name in names))
+        return UnorderedTransitions(*(getattr(self, name)[rows] for name in names))
 
-    def gather(self, rows: ArrayLike) -> Batch:
+    def gather(self, rows: ArrayLike) -> UnorderedTransitions:
         """The given rows, shape (B,), as a batch; a row whose next observation is unknown is refused."""
         index = np.asarray(rows)
         if not self.next_known[index].all():
             raise InputError(
                 "A chosen row has no known next observation; choose rows where next_known is True."
             )
-        return Batch(*(getattr(self, name)[index] for name in Batch._fields))
+        return UnorderedTransitions(*(getattr(self, name)[index] for name in UnorderedTransitions._fields))
 
     def subset(self, chosen: ArrayLike) -> Dataset:
         """The chosen episodes (a boolean mask over episodes or their numbers), in the order of the data."""

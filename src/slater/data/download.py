@@ -139,7 +139,7 @@ def _verify(part: Path, task: Task) -> None:
     """Read the whole file as the published task; a file that does not fit is removed."""
     try:
         opened = open_file(part)
-        with opened.source:
+        with opened.reader:
             summary = summarise(opened)
     except InputError as error:
         part.unlink()

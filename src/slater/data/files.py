@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.assemble import Layout, Rows, layout_of, stream_rows
+from slater.data.assemble import Block, Layout, layout_of, stream_rows
 from slater.data.checks import Inspector
 from slater.data.dataset import Dataset, Fingerprint, Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
-from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source, read_options
-from slater.data.formats.dsrl import DsrlSink, DsrlSource
-from slater.data.formats.minari import MinariSink, MinariSource, is_minari
-from slater.data.formats.npz import NpzSink, NpzSource
-from slater.data.formats.store import StoreSink, StoreSource, is_store, settle
+from slater.data.findings import Findings, Report
+from slater.data.formats.base import BLOCK_ROWS, Notes, Reader, ReadOptions, Writer, read_options
+from slater.data.formats.dsrl import DsrlReader, DsrlWriter
+from slater.data.formats.minari import MinariReader, MinariWriter, is_minari
+from slater.data.formats.npz import NpzReader, NpzWriter
+from slater.data.formats.store import StoreReader, StoreWriter, is_store, settle
 from slater.data.formats.table_layout import parquet_files
-from slater.data.formats.table_writing import TableSink
-from slater.data.formats.tables import TableSource
+from slater.data.formats.table_writing import TableWriter
+from slater.data.formats.tables import TableReader
 from slater.data.missing import Missing, MissingValues
 from slater.data.order import watch_time
-from slater.data.problems import Findings, Report
 from slater.data.store import StoredDataset
 from slater.errors import InputError
 
@@ -37,7 +37,7 @@ __all__ = [
     "load",
     "open_dataset",
     "open_file",
-    "open_source",
+    "open_reader",
     "save",
 ]
 
@@ -52,42 +52,42 @@ SUFFIXES = {
     ".tsv": "table",
     ".store": "store",
 }
-_READERS: dict[str, Callable[[Path, ReadOptions], Source]] = {
-    "dsrl": DsrlSource,
-    "npz": NpzSource,
-    "table": TableSource,
-    "store": StoreSource,
+_READERS: dict[str, Callable[[Path, ReadOptions], Reader]] = {
+    "dsrl": DsrlReader,
+    "npz": NpzReader,
+    "table": TableReader,
+    "store": StoreReader,
 }
-_WRITERS: dict[str, Callable[[Path, Notes], Sink]] = {
-    "dsrl": DsrlSink,
-    "npz": NpzSink,
-    "table": TableSink,
-    "store": StoreSink,
+_WRITERS: dict[str, Callable[[Path, Notes], Writer]] = {
+    "dsrl": DsrlWriter,
+    "npz": NpzWriter,
+    "table": TableWriter,
+    "store": StoreWriter,
 }
 #: first bytes -> format, for files whose name says nothing
 _MAGIC = {b"\x89HDF\r\n\x1a\n": "dsrl", b"PK\x03\x04": "npz", b"PAR1": "table"}
 
 
-def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
+def open_reader(path: str | Path, options: ReadOptions | None = None) -> Reader:
     """Open a file of any known format, found by its name or its first bytes."""
     options = options or ReadOptions()
     text = str(path)
     if text.startswith("minari:"):
-        return MinariSource(text, options)
+        return MinariReader(text, options)
     file = Path(path)
     settle(file)
     if not file.exists():
         raise InputError(f"There is no file {path}.")
     if is_store(file):
-        return StoreSource(file, options)
+        return StoreReader(file, options)
     if is_minari(file):
-        return MinariSource(text, options)
+        return MinariReader(text, options)
     if file.is_dir():
         if not parquet_files(file):
             raise InputError(
                 f"{path} is a folder, but neither a store nor a Minari dataset, and holds no Parquet files."
             )
-        return TableSource(file, options)
+        return TableReader(file, options)
     if not file.is_file():
         raise InputError(f"{path} is no ordinary file.")
     return _READERS[_format_of(file)](file, options)
@@ -112,9 +112,9 @@ def _format_of(file: Path) -> str:
 
 @dataclass(frozen=True)
 class Opened:
-    """A source with its layout decided; `layout` is None if its columns cannot form rows."""
+    """A reader with its layout decided; `layout` is None if its columns cannot form rows."""
 
-    source: Source
+    reader: Reader
     layout: Layout | None
     metadata: Metadata
     findings: Findings
@@ -123,7 +123,7 @@ class Opened:
     @property
     def report(self) -> Report:
         """The problems found so far."""
-        return Report(self.source.name, tuple(self.findings.problems))
+        return Report(self.reader.name, tuple(self.findings.problems))
 
     def require_layout(self) -> Layout:
         """The layout, or the structural errors as an `InputError`."""
@@ -132,7 +132,7 @@ class Opened:
             raise AssertionError("a layout is missing only where an error was noted")
         return self.layout
 
-    def rows(self, block_rows: int | None = None) -> Iterator[Rows]:
+    def rows(self, block_rows: int | None = None) -> Iterator[Block]:
         """All rows in blocks, checked as they pass; the problems are whole after the last block."""
         layout = self.layout
         if layout is None:
@@ -143,14 +143,14 @@ class Opened:
             self.metadata,
             self.findings.renumbered(holes.in_the_file),
             derived="next_observations" not in layout.present,
-            labels=self.source.labels,
+            labels=self.reader.labels,
         )
         content = Fingerprint(layout.cost_names)
-        stated = self.source.fingerprint
-        blocks: Iterator[Mapping[str, NDArray[Any]]] = self.source.blocks(
-            block_rows or self.source.block_rows()
+        stated = self.reader.fingerprint
+        blocks: Iterator[Mapping[str, NDArray[Any]]] = self.reader.blocks(
+            block_rows or self.reader.block_rows()
         )
-        if "time" in self.source.columns:
+        if "time" in self.reader.columns:
             blocks = watch_time(blocks, self.findings)
         if self.missing == "refuse":
             stream = stream_rows(blocks, layout, self.findings)
@@ -166,40 +166,40 @@ class Opened:
         inspector.finish()
         if stated is not None and layout.clip is None and content.hexdigest() != stated:
             message = "are not those that were written (the fingerprint differs): damaged or edited"
-            if self.source.format == "csv":
-                message += f"; if you edited it, remove {self.source.name}.json"
+            if self.reader.format == "csv":
+                message += f"; if you edited it, remove {self.reader.name}.json"
             self.findings.add("error", "rows", message)
 
 
 def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
-    """Open a file and decide its layout; close `source` when done."""
+    """Open a file and decide its layout; close `reader` when done."""
     options = options or ReadOptions()
-    source = open_source(path, options)
+    reader = open_reader(path, options)
     findings = Findings()
-    source.note(findings)
-    actions = source.columns.get("actions")
+    reader.note(findings)
+    actions = reader.columns.get("actions")
     action_dim = None if actions is None else (actions.tail[0] if actions.tail else 1)
-    metadata = options.override(source.metadata, action_dim)
+    metadata = options.override(reader.metadata, action_dim)
     layout = layout_of(
-        {role: column for role, column in source.columns.items() if role != "time"},
-        cost_names=options.cost_names or source.cost_names or _mapped_cost_name(source, options),
+        {role: column for role, column in reader.columns.items() if role != "time"},
+        cost_names=options.cost_names or reader.cost_names or _mapped_cost_name(reader, options),
         metadata=metadata,
         findings=findings,
-        discrete=options.discrete if options.discrete is not None else source.discrete,
+        discrete=options.discrete if options.discrete is not None else reader.discrete,
     )
     if layout is not None:
-        layout = replace(layout, whole_episodes=source.whole_episodes)
-    if layout is not None and not layout.discrete and (options.clip_actions or source.clips_actions):
+        layout = replace(layout, whole_episodes=reader.whole_episodes)
+    if layout is not None and not layout.discrete and (options.clip_actions or reader.clips_actions):
         if metadata.action_low is None or metadata.action_high is None:
             raise InputError("To clip actions, give their bounds, action_low and action_high.")
         bounds = (np.asarray(metadata.action_low, np.float32), np.asarray(metadata.action_high, np.float32))
         layout = replace(layout, clip=bounds)
-    return Opened(source, layout, metadata, findings, options.missing)
+    return Opened(reader, layout, metadata, findings, options.missing)
 
 
-def _mapped_cost_name(source: Source, options: ReadOptions) -> tuple[str, ...] | None:
+def _mapped_cost_name(reader: Reader, options: ReadOptions) -> tuple[str, ...] | None:
     """A single cost that the column map names keeps that name."""
-    mapped, costs = options.columns.get("costs", ()), source.columns.get("costs")
+    mapped, costs = options.columns.get("costs", ()), reader.columns.get("costs")
     if len(mapped) != 1 or mapped[0].endswith("*") or costs is None or costs.tail not in ((), (1,)):
         return None
     return (mapped[0].rpartition("/")[2],)
@@ -217,7 +217,7 @@ def load(path: str | Path, options: ReadOptions | None = None, **told: Any) -> D
             raise InputError("Give either options or their names, not both.")
         options = read_options(**told)
     opened = open_file(path, options)
-    with opened.source:
+    with opened.reader:
         try:
             parts, names = [], EpisodeCounter(0 if opened.layout is None else len(opened.layout.cost_names))
             for rows in opened.rows():
@@ -257,9 +257,9 @@ def open_dataset(
             raise InputError(f"{path} is a store; give options when converting to it, not when opening it.")
         return StoredDataset(path)
     if max_bytes < math.inf:
-        with open_source(path, options) as source:
+        with open_reader(path, options) as reader:
             needed = sum(
-                (column.rows or 0) * 4 * max(1, math.prod(column.tail)) for column in source.columns.values()
+                (column.rows or 0) * 4 * max(1, math.prod(column.tail)) for column in reader.columns.values()
             )
         if needed > max_bytes:
             raise InputError(_too_large(path, needed, advice))
@@ -272,7 +272,7 @@ def inspect(path: str | Path, options: ReadOptions | None = None) -> Report:
     try:
         opened = open_file(path, options)
         findings = opened.findings
-        with opened.source:
+        with opened.reader:
             for _ in opened.rows():
                 pass
     except InputError as error:
@@ -280,10 +280,10 @@ def inspect(path: str | Path, options: ReadOptions | None = None) -> Report:
     return Report(str(path), tuple(findings.problems))
 
 
-def sink_for(path: str | Path, notes: Notes) -> Sink:
+def writer_for(path: str | Path, notes: Notes) -> Writer:
     """A writer for the format that the name of `path` says."""
     if str(path).startswith("minari:"):
-        return MinariSink(str(path), notes)
+        return MinariWriter(str(path), notes)
     target = Path(path)
     kind = SUFFIXES.get(target.suffix.lower())
     if kind is None:
@@ -298,15 +298,15 @@ def _refuse_existing(target: str | Path, overwrite: bool) -> None:
         raise InputError(f"{target} is already there; remove it, or say that it may be overwritten.")
 
 
-def _begin(target: str | Path, notes: Notes, overwrite: bool) -> Sink:
+def _begin(target: str | Path, notes: Notes, overwrite: bool) -> Writer:
     """A writer; a store has its lock now, so one that another process finished meanwhile is seen."""
-    sink = sink_for(target, notes)
+    writer = writer_for(target, notes)
     try:
         _refuse_existing(target, overwrite)
     except InputError:
-        sink.abandon()
+        writer.abandon()
         raise
-    return sink
+    return writer
 
 
 def convert(
@@ -329,16 +329,16 @@ def convert(
         if Path(target).is_dir() and not is_store(Path(target)):
             raise InputError(f"{target} is a folder that is no store; remove it yourself.")
     opened = open_file(source, options)
-    with opened.source:
+    with opened.reader:
         layout = opened.require_layout()
-        total = next((c.rows for c in opened.source.columns.values() if c.rows is not None), None)
-        sink = _begin(target, Notes(opened.metadata, layout.cost_names, layout.discrete), overwrite)
+        total = next((c.rows for c in opened.reader.columns.values() if c.rows is not None), None)
+        writer = _begin(target, Notes(opened.metadata, layout.cost_names, layout.discrete), overwrite)
         content = Fingerprint(layout.cost_names)
         counter = EpisodeCounter(len(layout.cost_names), opened.metadata.horizon)
         done = 0
         try:
             for rows in opened.rows():
-                sink.write(rows)
+                writer.write(rows)
                 content.update(rows)
                 counter.update(rows)
                 done += len(rows["rewards"])
@@ -346,9 +346,9 @@ def convert(
                     progress(done, total)
             opened.report.raise_errors()
         except BaseException:
-            sink.abandon()
+            writer.abandon()
             raise
-        sink.finish(content.hexdigest())
+        writer.finish(content.hexdigest())
     return opened.report, counter.finish()
 
 
@@ -356,11 +356,11 @@ def save(dataset: Dataset, path: str | Path, *, overwrite: bool = False) -> None
     """Write a dataset in the format that the name of `path` says."""
     settle(Path(path))
     _refuse_existing(path, overwrite)
-    sink = _begin(path, Notes(dataset.metadata, dataset.cost_names, dataset.discrete), overwrite)
+    writer = _begin(path, Notes(dataset.metadata, dataset.cost_names, dataset.discrete), overwrite)
     try:
         for start in range(0, dataset.size, BLOCK_ROWS):
-            sink.write(dataset.rows(start, start + BLOCK_ROWS))
+            writer.write(dataset.rows(start, start + BLOCK_ROWS))
     except BaseException:
-        sink.abandon()
+        writer.abandon()
         raise
-    sink.finish(dataset.fingerprint)
+    writer.finish(dataset.fingerprint)

@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.data.findings import Findings
 from slater.data.order import EpisodeBegins
-from slater.data.problems import Findings
 
 __all__ = ["Missing", "MissingValues"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.problems import Findings
+from slater.data.findings import Findings
 
 __all__ = ["EpisodeBegins", "watch_time"]
 

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from slater.data.assemble import Rows
-from slater.data.dataset import Batch, Dataset, Metadata
+from slater.data.assemble import Block
+from slater.data.dataset import Dataset, Metadata, UnorderedTransitions
 from slater.data.episodes import Episodes
 from slater.data.formats.base import BLOCK_ROWS, damaged
 from slater.data.formats.store import HEADER_BYTES, StoreNotes, columns_of, is_store, settle
@@ -188,7 +188,7 @@ class StoredDataset:
         episode = np.searchsorted(self._ends, positions, side="right")
         return self.episodes.stops[episode] - (self._ends[episode] - positions)
 
-    def sample(self, rng: np.random.Generator, count: int) -> Batch:
+    def sample(self, rng: np.random.Generator, count: int) -> UnorderedTransitions:
         """`count` transitions drawn uniformly, with replacement, where the next observation is known."""
         rows = np.empty(0, dtype=np.int64)
         for _ in range(1000):
@@ -217,7 +217,7 @@ class StoredDataset:
             )
         return self.subset(order[fits]).load()
 
-    def gather(self, rows: ArrayLike) -> Batch:
+    def gather(self, rows: ArrayLike) -> UnorderedTransitions:
         """The given rows of the file, shape (B,), as a batch; an unknown next observation is refused."""
         index = np.asarray(rows, dtype=np.int64)
         if index.size and (index.min() < 0 or index.max() >= self._notes.size):
@@ -226,9 +226,9 @@ class StoredDataset:
             raise InputError("A chosen row has no known next observation: choose among those of next_known.")
         return self._batch(index)
 
-    def _batch(self, rows: NDArray[np.int64]) -> Batch:
+    def _batch(self, rows: NDArray[np.int64]) -> UnorderedTransitions:
         records = self._records(rows)
-        return Batch(**columns_of(records, Batch._fields))
+        return UnorderedTransitions(**columns_of(records, UnorderedTransitions._fields))
 
     def _records(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         if self._descriptor is None:
@@ -255,7 +255,7 @@ class StoredDataset:
             raise InputError(f"{self.path} was replaced or changed while it was in use; begin again with it.")
         return file
 
-    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Rows]:
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Block]:
         """All rows of the chosen episodes in order, about `rows` at a time, as columns, as `Dataset.rows`."""
         for start in range(0, self.size, rows):
             positions = np.arange(start, min(start + rows, self.size))

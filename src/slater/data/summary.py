@@ -242,8 +242,8 @@ def summarise(
         opened.metadata.action_low, opened.metadata.action_high, opened.metadata.num_actions
     )
     return Summary(
-        name=opened.source.name,
-        format=opened.source.format,
+        name=opened.reader.name,
+        format=opened.reader.format,
         env_id=opened.metadata.env_id,
         rows=size,
         transitions=known,

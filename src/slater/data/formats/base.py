@@ -1,4 +1,4 @@
-"""What every format is made of: a source that gives raw columns in blocks, a sink that takes rows."""
+"""What every format is made of: a reader that gives raw columns in blocks, a writer that takes rows."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.assemble import RAW_FIELDS, Column, Rows
+from slater.data.assemble import RAW_FIELDS, Block, Column
 from slater.data.dataset import Metadata
+from slater.data.findings import Findings
 from slater.data.missing import CHOICES, Missing
-from slater.data.problems import Findings
 from slater.errors import InputError
 
 __all__ = [
     "BLOCK_ROWS",
     "Notes",
     "ReadOptions",
-    "Sink",
-    "Source",
+    "Reader",
+    "Writer",
     "damaged",
     "parse_columns",
     "refuse_near_names",
@@ -194,7 +194,7 @@ class Notes:
             damaged(path, error, "file written by Slater")
 
 
-class Source(ABC):
+class Reader(ABC):
     """An open file (or anything else) that gives raw columns, block by block.
 
     name: what a person calls it; used in messages. format: the name of the format.
@@ -241,18 +241,18 @@ class Source(ABC):
         """Let go of the file."""
         return
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class Sink(ABC):
+class Writer(ABC):
     """A file being written: rows in blocks, then `finish`; a failure leaves no half file behind."""
 
     @abstractmethod
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: Block) -> None:
         """Append rows."""
 
     @abstractmethod

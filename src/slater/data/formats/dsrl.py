@@ -25,13 +25,14 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.assemble import RAW_FIELDS, Column, Rows
+from slater.data.assemble import RAW_FIELDS, Block, Column
+from slater.data.findings import Findings
 from slater.data.formats.base import (
     BLOCK_ROWS,
     Notes,
+    Reader,
     ReadOptions,
-    Sink,
-    Source,
+    Writer,
     damaged,
     expand_names,
     listing,
@@ -47,11 +48,10 @@ from slater.data.formats.hdf5_guard import (
     zeroed_chunk,
 )
 from slater.data.names import NameCodes, named_codes
-from slater.data.problems import Findings
 from slater.data.tasks import Task, task_of_file
 from slater.errors import InputError
 
-__all__ = ["DSRL_FIELDS", "DsrlSink", "DsrlSource"]
+__all__ = ["DSRL_FIELDS", "DsrlReader", "DsrlWriter"]
 
 #: The datasets of the DSRL schema.
 DSRL_FIELDS = ("observations", "next_observations", "actions", "rewards", "costs", "terminals", "timeouts")
@@ -70,7 +70,7 @@ _H5_ERRORS = (
 _CHUNK_ROWS = 8192
 
 
-class DsrlSource(Source):
+class DsrlReader(Reader):
     """Reads a DSRL file block by block; gzip chunks are decompressed as they are needed."""
 
     format = "dsrl"
@@ -263,7 +263,7 @@ class DsrlSource(Source):
         self._file.close()
 
 
-class DsrlSink(Sink):
+class DsrlWriter(Writer):
     """Writes a DSRL file under a temporary name and renames it when it is whole."""
 
     def __init__(self, path: Path, notes: Notes) -> None:
@@ -278,11 +278,11 @@ class DsrlSink(Sink):
             raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
         self._file = h5py.File(self._bytes, "w", libver=("v110", "v110"))
 
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: Block) -> None:
         """Append rows to every dataset."""
         several = len(self._notes.cost_names) > 1
         costs = rows["costs"]
-        out: Rows = {name: rows[name] for name in DSRL_FIELDS if name != "costs"}
+        out: Block = {name: rows[name] for name in DSRL_FIELDS if name != "costs"}
         out["costs"] = costs.sum(axis=1, dtype=np.float32) if several else costs[:, 0]
         if several:
             out["cost_vector"] = costs
@@ -295,7 +295,7 @@ class DsrlSink(Sink):
             self._extend(name, array)
         self._size += len(rows["rewards"])
 
-    def _append(self, out: Rows, name: str, known: NDArray[np.bool_]) -> None:
+    def _append(self, out: Block, name: str, known: NDArray[np.bool_]) -> None:
         """`next_known` is written only from the first row where it is False; before, it is all True."""
         if name in self._file:
             out[name] = known

@@ -22,14 +22,14 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.assemble import Column, Rows
+from slater.data.assemble import Block, Column
 from slater.data.dataset import OPTIONAL_FIELDS, Metadata
 from slater.data.formats.base import (
     BLOCK_ROWS,
     Notes,
+    Reader,
     ReadOptions,
-    Sink,
-    Source,
+    Writer,
     damaged,
     listing,
     mapped_roles,
@@ -37,7 +37,7 @@ from slater.data.formats.base import (
 from slater.data.formats.hdf5_guard import larger_than_stored
 from slater.errors import InputError
 
-__all__ = ["MinariSink", "MinariSource", "is_minari"]
+__all__ = ["MinariReader", "MinariWriter", "is_minari"]
 
 _NOTES = "slater"
 #: Groups within groups in an episode, at most.
@@ -82,7 +82,7 @@ def _folder(path: str) -> Path:
     return folder / "data" if (folder / "data").is_dir() else folder
 
 
-class MinariSource(Source):
+class MinariReader(Reader):
     """Reads a Minari dataset episode by episode."""
 
     format = "minari"
@@ -302,7 +302,7 @@ def _field(name: str, episode: Mapping[str, Any], path: str, number: int) -> NDA
     return array
 
 
-class MinariSink(Sink):
+class MinariWriter(Writer):
     """Writes `minari:ID` into the local Minari collection, episode by episode."""
 
     def __init__(self, path: str, notes: Notes) -> None:
@@ -313,9 +313,9 @@ class MinariSink(Sink):
         self._minari, self._module = _minari()
         self._identity = path.removeprefix("minari:")
         self._notes = notes
-        self._blocks: list[Rows] = []
+        self._blocks: list[Block] = []
 
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: Block) -> None:
         """Keep rows; Minari's buffers are in memory too."""
         self._blocks.append(rows)
 
@@ -356,7 +356,7 @@ class MinariSink(Sink):
             detail = " ".join(str(error).split())[:200]
             raise InputError(f"minari:{self._identity} cannot be written: {detail}.") from None
 
-    def _buffers(self, rows: Rows) -> list[Any]:
+    def _buffers(self, rows: Block) -> list[Any]:
         from minari.data_collector import EpisodeBuffer
 
         ends = rows["terminals"] | rows["timeouts"]

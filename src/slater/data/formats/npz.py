@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.assemble import RAW_FIELDS, Column, Rows
+from slater.data.assemble import RAW_FIELDS, Block, Column
 from slater.data.formats.base import (
     BLOCK_ROWS,
     Notes,
+    Reader,
     ReadOptions,
-    Sink,
-    Source,
+    Writer,
     damaged,
     listing,
     mapped_roles,
@@ -31,10 +31,10 @@ from slater.data.formats.base import (
 from slater.data.names import NameCodes, named_codes
 from slater.errors import InputError
 
-__all__ = ["NpzSink", "NpzSource"]
+__all__ = ["NpzReader", "NpzWriter"]
 
 
-class NpzSource(Source):
+class NpzReader(Reader):
     """Reads an `.npz` archive, compressed or not, into memory."""
 
     format = "npz"
@@ -82,15 +82,15 @@ class NpzSource(Source):
             yield {role: array[start : min(start + rows, size)] for role, array in self._arrays.items()}
 
 
-class NpzSink(Sink):
+class NpzWriter(Writer):
     """Collects rows in memory and writes a compressed archive at the end."""
 
     def __init__(self, path: Path, notes: Notes) -> None:
         self._path = path
         self._notes = notes
-        self._blocks: list[Rows] = []
+        self._blocks: list[Block] = []
 
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: Block) -> None:
         """Keep rows."""
         self._blocks.append(rows)
 

@@ -29,15 +29,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.assemble import Column, Rows
+from slater.data.assemble import Block, Column
 from slater.data.dataset import Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
-from slater.data.formats.base import BLOCK_ROWS, Notes, ReadOptions, Sink, Source, damaged
+from slater.data.formats.base import BLOCK_ROWS, Notes, Reader, ReadOptions, Writer, damaged
 from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.disk import locked
 from slater.errors import InputError
 
-__all__ = ["HEADER_BYTES", "StoreNotes", "StoreSink", "StoreSource", "columns_of", "is_store", "settle"]
+__all__ = ["HEADER_BYTES", "StoreNotes", "StoreReader", "StoreWriter", "columns_of", "is_store", "settle"]
 
 _FORMATS = (1, 2)
 HEADER_BYTES = 4096
@@ -125,7 +125,7 @@ def _header(dtype: np.dtype[Any], size: int) -> bytes:
     )
 
 
-class StoreSink(Sink):
+class StoreWriter(Writer):
     """Writes a store beside its final place and renames it when it is whole; alone, by a lock beside it."""
 
     def __init__(self, path: Path, notes: Notes) -> None:
@@ -151,7 +151,7 @@ class StoreSink(Sink):
             self._held.close()
             raise
 
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: Block) -> None:
         """Append rows as packed records."""
         if self._dtype is None:
             width = 1 if self._notes.discrete else rows["actions"].shape[1]
@@ -309,7 +309,7 @@ class StoreNotes:
             return notes, Episodes(**table), archive["unknown"]
 
 
-class StoreSource(Source):
+class StoreReader(Reader):
     """A store read from beginning to end, like any other file."""
 
     format = "store"

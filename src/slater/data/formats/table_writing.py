@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.assemble import Rows
+from slater.data.assemble import Block
 from slater.data.dataset import OPTIONAL_FIELDS
-from slater.data.formats.base import Notes, Sink
+from slater.data.formats.base import Notes, Writer
 from slater.data.formats.table_layout import cost_columns, notes_beside, pyarrow
 from slater.errors import InputError
 
-__all__ = ["TableSink"]
+__all__ = ["TableWriter"]
 
 
-class TableSink(Sink):
+class TableWriter(Writer):
     """Writes Parquet (with page checksums) or CSV under a temporary name, then renames it."""
 
     def __init__(self, path: Path, notes: Notes) -> None:
@@ -29,7 +29,7 @@ class TableSink(Sink):
         self._notes = notes
         self._writer: Any = None
 
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: Block) -> None:
         """Append rows as a record batch."""
         columns: dict[str, NDArray[Any]] = {}
         for prefix, role in (("obs", "observations"), ("action", "actions")):

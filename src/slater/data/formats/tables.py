@@ -24,8 +24,8 @@ from slater.data.assemble import Column
 from slater.data.formats.base import (
     BLOCK_ROWS,
     Notes,
+    Reader,
     ReadOptions,
-    Source,
     damaged,
     expand_names,
     listing,
@@ -34,7 +34,7 @@ from slater.data.formats.base import (
 from slater.data.formats.table_layout import cost_columns, folder_keys, notes_beside, parquet_files, pyarrow
 from slater.errors import InputError
 
-__all__ = ["TableSource"]
+__all__ = ["TableReader"]
 
 #: role -> candidate name lists; the first that is present is taken
 _DEFAULTS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -55,7 +55,7 @@ _TEXT = ("episode", "source", "time")
 _FLAGS = ("terminals", "timeouts", "next_known")
 
 
-class TableSource(Source):
+class TableReader(Reader):
     """Reads a Parquet or CSV file batch by batch."""
 
     def __init__(self, path: Path, options: ReadOptions) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 
-__all__ = ["Findings", "Problem", "Report"]
+__all__ = ["Finding", "Findings", "Report"]
 
 #: How many rows a problem names; the count says how many there are.
 ROWS_NAMED = 5
@@ -20,7 +20,7 @@ Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True)
-class Problem:
+class Finding:
     """One thing that is wrong: with an error the data cannot be used, with a warning it can.
 
     field: the array or setting concerned. message: what is wrong and what to do, in words.
@@ -78,9 +78,9 @@ class Findings:
         self._found[key] = (count, named)
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[Finding]:
         """Everything noted so far: errors first, then by field and first row."""
-        every = [Problem(*key, *value) for key, value in self._found.items()]
+        every = [Finding(*key, *value) for key, value in self._found.items()]
         return sorted(every, key=lambda p: (p.severity, p.field, p.rows, p.message))
 
 
@@ -89,15 +89,15 @@ class Report:
     """All problems of one dataset; `name` is the file, or "the arrays"."""
 
     name: str
-    problems: tuple[Problem, ...]
+    problems: tuple[Finding, ...]
 
     @property
-    def errors(self) -> tuple[Problem, ...]:
+    def errors(self) -> tuple[Finding, ...]:
         """The problems with which the data cannot be used."""
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
     @property
-    def warnings(self) -> tuple[Problem, ...]:
+    def warnings(self) -> tuple[Finding, ...]:
         """The problems with which it can, but about which a person should know."""
         return tuple(problem for problem in self.problems if problem.severity == "warning")
 
