@@ -18,14 +18,14 @@ if find_spec("gymnasium") is None:
     pytest.skip(install.GYMNASIUM, allow_module_level=True)
 
 from slater import cli, data
-from slater.collect import Plan, SACConfig, collect, learning
+from slater.collect import CollectionPlan, SACConfig, collect, learning
 from slater.collect.plan import PAPER, paper_plan
 from slater.collect.thinning import CELLS, thin
 
 sys.path.insert(0, str(Path(__file__).parent))  # for worker processes, which inherit it
 
 QUICK = SACConfig(hidden=(32, 32), batch_size=64, learning_rate=3e-3, start_steps=100, gamma=0.5)
-TOY = Plan("collect_toys:Pay", ((0.0,),), steps=800, episodes=10, noise=0.0, config=QUICK)
+TOY = CollectionPlan("collect_toys:Pay", ((0.0,),), steps=800, episodes=10, noise=0.0, config=QUICK)
 
 
 @pytest.mark.parametrize("discrete", ["false", "true"])
@@ -186,7 +186,7 @@ def test_arguments_that_cannot_be_used(tmp_path, capsys, arguments, message):
 def test_a_second_process_that_collects_into_the_same_file_is_refused(tmp_path):
     from slater.disk import locked
 
-    plan = Plan("collect_toys:Pay", ((0.0,),), steps=20, episodes=1)
+    plan = CollectionPlan("collect_toys:Pay", ((0.0,),), steps=20, episodes=1)
     with (
         locked(tmp_path / "out.npz.parts", beside=True),
         pytest.raises(InputError, match="is in use by process"),

@@ -14,7 +14,7 @@ if find_spec("pybullet") is None or find_spec("bullet_safety_gym") is None:
     pytest.skip(install.BULLET, allow_module_level=True)
 
 from slater import data
-from slater.collect import Plan, SACConfig, collect
+from slater.collect import CollectionPlan, SACConfig, collect
 
 FIELDS = ("observations", "next_observations", "actions", "rewards", "costs", "terminals", "timeouts")
 
@@ -35,7 +35,9 @@ def collected(tmp_path_factory):
     path = tmp_path_factory.mktemp("collected") / "SafetyBallCircle-v0-200-4.hdf5"
     # two short looks at the task, without learning: what is tested is the file
     config = SACConfig(hidden=(8,), batch_size=8, start_steps=10_000)
-    plan = Plan("bullet/BallCircle", ((0.0,),), steps=400, episodes=2, keep_training=True, config=config)
+    plan = CollectionPlan(
+        "bullet/BallCircle", ((0.0,),), steps=400, episodes=2, keep_training=True, config=config
+    )
     return path, collect(plan, path)
 
 

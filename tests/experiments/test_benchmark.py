@@ -21,7 +21,7 @@ from slater import cli
 from slater.data import Dataset, Metadata, samples, save
 from slater.envs import install
 from slater.experiments.benchmark import AlgorithmSpec, make_cells, measure, parse_algorithms
-from slater.experiments.sources import Source
+from slater.experiments.task_data import TaskData
 from slater.policy import GaussianPolicy, Mixture, with_limits
 
 needs_bullet = pytest.mark.skipif(
@@ -231,7 +231,7 @@ class Adjustable(GaussianPolicy):
 
 
 def test_an_algorithm_that_serves_all_limits_is_trained_once_per_seed():
-    source = Source("BallCircle", "x", "own", "f", "bullet/BallCircle", 1, 1, 200)
+    source = TaskData("BallCircle", "x", "own", "f", "bullet/BallCircle", 1, 1, 200)
     limits = {"BallCircle": ("10", "20", "40")}
     one, many = AlgorithmSpec("cdt", None, {}, True), AlgorithmSpec("pdca", None, {})
     cells = make_cells([source], [one, many], limits, [0, 1], {})

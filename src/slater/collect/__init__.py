@@ -12,13 +12,13 @@ from slater.collect.benchmark import benchmark
 from slater.collect.recording import Recording, record_behaviour
 
 if TYPE_CHECKING:
-    from slater.collect.plan import Plan, collect
+    from slater.collect.plan import CollectionPlan, collect
     from slater.collect.sac import SACConfig
     from slater.collect.training import Recipe, train
 
 __all__ = [
     "Behaviour",
-    "Plan",
+    "CollectionPlan",
     "Recipe",
     "Recording",
     "SACConfig",
@@ -32,7 +32,7 @@ __all__ = [
 
 #: names that need JAX -> their module; recording does not need it
 _TRAINING = {
-    "Plan": "plan",
+    "CollectionPlan": "plan",
     "collect": "plan",
     "SACConfig": "sac",
     "Recipe": "training",

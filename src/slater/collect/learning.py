@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.collect import sac
-from slater.collect.rows import Rows
-from slater.collect.sac import Batch, SACConfig, Task
+from slater.collect.recorded import RecordedEpisodes
+from slater.collect.sac import ReplayBatch, SACConfig, Task
 from slater.deep import checkpoint
 from slater.disk import write_atomic
 from slater.envs import RandomPolicy, make
@@ -39,7 +39,7 @@ class Learned:
     """What a run leaves: its last policy, and its training episodes."""
 
     policy: GaussianPolicy | CategoricalPolicy
-    rows: Rows
+    rows: RecordedEpisodes
 
 
 def task_of(env: ConstrainedEnv) -> Task:
@@ -61,7 +61,7 @@ class _Learner:
     seed: int
     task: Task
     state: sac.Learner
-    rows: Rows
+    rows: RecordedEpisodes
     rounds: int = 0
     figures: NDArray[Any] = field(default_factory=lambda: np.zeros(3))
 
@@ -82,7 +82,7 @@ class _Learner:
         else:
             low, high = np.array(self.task.low), np.array(self.task.high)
             choice = 2.0 * (a - low) / (high - low) - 1.0
-        batches = Batch(
+        batches = ReplayBatch(
             *(
                 jnp.asarray(part, jnp.float32)
                 for part in (s, choice, scaled, self.config.gamma * (1.0 - terminal), s_next)
@@ -158,7 +158,9 @@ def learn(
     """
     env = make(env_id)
     task = task_of(env)
-    learner = _Learner(env, penalty, config, seed, task, sac.init(task, config, jax.random.key(seed)), Rows())
+    learner = _Learner(
+        env, penalty, config, seed, task, sac.init(task, config, jax.random.key(seed)), RecordedEpisodes()
+    )
     _restore(learner, folder)
     saved = len(learner.rows)
     while len(learner.rows) < steps:
@@ -192,4 +194,4 @@ def _restore(learner: _Learner, folder: Path) -> None:
     learner.state, record = checkpoint.restore(path, learner.state)
     learner.rounds = int(record["rounds"])
     with np.load(folder / record["rows"]) as arrays:
-        learner.rows = Rows.from_arrays(dict(arrays))
+        learner.rows = RecordedEpisodes.from_arrays(dict(arrays))

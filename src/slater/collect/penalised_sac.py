@@ -26,7 +26,7 @@ from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import Gaussian
 from slater.errors import InputError
 
-__all__ = ["Batch", "Learner", "LearnerConfig", "init", "updates"]
+__all__ = ["Learner", "LearnerConfig", "NStepBatch", "init", "updates"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class LearnerConfig:
             raise InputError(f"gamma must be in [0, 1), not {self.gamma}.")
 
 
-class Batch(NamedTuple):
+class NStepBatch(NamedTuple):
     """Transitions: s, a in [-1, 1], summed and discounted reward and cost, gamma^n or 0, s'."""
 
     s: Array
@@ -112,7 +112,7 @@ def _update(
     config: LearnerConfig,
     action_dim: int,
     state: Learner,
-    rows: Batch,
+    rows: NStepBatch,
     penalty: Array,
     key: Array,
     actor: bool,
@@ -155,14 +155,14 @@ def _update(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def updates(
-    config: LearnerConfig, action_dim: int, state: Learner, batches: Batch, penalty: Array, key: Array
+    config: LearnerConfig, action_dim: int, state: Learner, batches: NStepBatch, penalty: Array, key: Array
 ) -> Learner:
     """One update of the critics for each of 2 K batches (leading axis), one of the policy for every
     second.
     """
     pairs = jax.tree.map(lambda x: x.reshape(-1, 2, *x.shape[1:]), batches)
 
-    def two(state: Learner, given: tuple[Batch, Array]) -> tuple[Learner, None]:
+    def two(state: Learner, given: tuple[NStepBatch, Array]) -> tuple[Learner, None]:
         rows, key = given
         keys = jax.random.split(key)
         for turn in range(2):

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from slater import __version__
 from slater.collect.learning import learn
-from slater.collect.rows import Rows
+from slater.collect.recorded import RecordedEpisodes
 from slater.collect.sac import SACConfig
-from slater.collect.sources import ClippedSource, Source, UniformSource
+from slater.collect.sources import ClippedSource, SourcePolicy, UniformSource
 from slater.collect.thinning import thin
 from slater.data import Dataset, Metadata, save
 from slater.disk import locked, take_back_cut_line, write_atomic
@@ -42,7 +42,7 @@ from slater.jobs.engines import run_jobs
 from slater.policy import CategoricalPolicy, GaussianPolicy
 from slater.policy import save as save_policy
 
-__all__ = ["PAPER", "Plan", "Stage", "collect", "paper_plan"]
+__all__ = ["PAPER", "CollectionPlan", "Stage", "collect", "paper_plan"]
 
 #: The paper's protocol: domain -> penalties; noise 0.15, a million steps and 1000 episodes per penalty.
 PAPER: dict[str, tuple[float, ...]] = {
@@ -54,7 +54,7 @@ PAPER: dict[str, tuple[float, ...]] = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class CollectionPlan:
     """What to collect; the same plan gives the same dataset, on the same machine.
 
     penalties: lambda of each policy, one number per cost (one for all: the same on every cost)
@@ -96,7 +96,7 @@ class Plan:
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
 
-def paper_plan(env_id: str, **changes: Any) -> Plan:
+def paper_plan(env_id: str, **changes: Any) -> CollectionPlan:
     """The paper's protocol for a Real-World RL domain and its one cost; `changes` overrule its fields."""
     if env_id not in PAPER:
         raise InputError(f"the paper has no protocol for {env_id}; it has one for {', '.join(PAPER)}.")
@@ -110,7 +110,7 @@ def paper_plan(env_id: str, **changes: Any) -> Plan:
         "noise": 0.15,
         "stochastic": True,
     }
-    return Plan(f"{env_id}?costs={cost}", **{**settings, **changes})
+    return CollectionPlan(f"{env_id}?costs={cost}", **{**settings, **changes})
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ Watch = Callable[[int, int, float, float], None]
 
 
 def collect(
-    plan: Plan,
+    plan: CollectionPlan,
     out: str | Path,
     *,
     workers: int = 1,
@@ -148,7 +148,11 @@ def collect(
 
 
 def _collect(
-    plan: Plan, out: Path, workers: int, watch: Watch | None, finished: Callable[[Stage], None] | None
+    plan: CollectionPlan,
+    out: Path,
+    workers: int,
+    watch: Watch | None,
+    finished: Callable[[Stage], None] | None,
 ) -> Dataset:
     if out.exists():
         raise InputError(f"{out} is already there; remove it or choose another name.")
@@ -164,14 +168,14 @@ def _collect(
                 f"{', '.join(costs)}; give one number, or one for each."
             )
     parts = _claim(plan, out)
-    everything = Rows()
+    everything = RecordedEpisodes()
     for stage, rows in _stages(plan, parts, workers, watch):
         if finished is not None:
             finished(stage)
         everything.extend(rows)
     rows = everything
     if plan.thin is not None:
-        rows = Rows()
+        rows = RecordedEpisodes()
         chosen = thin(*everything.sums(), plan.thin, np.random.default_rng([plan.seed, 2]))
         rows.extend(everything, chosen)
     bounds: dict[str, Any] = (
@@ -195,7 +199,7 @@ def _collect(
     return dataset
 
 
-def _keep_curves(plan: Plan, parts: Path, out: Path) -> None:
+def _keep_curves(plan: CollectionPlan, parts: Path, out: Path) -> None:
     """Learning curves of all penalties beside the dataset: OUT.curves.jsonl, one line per episode."""
     lines = []
     for index, penalty in enumerate(plan.penalties):
@@ -210,7 +214,7 @@ def _parts(out: Path) -> Path:
     return out.with_name(out.name + ".parts")
 
 
-def _claim(plan: Plan, out: Path) -> Path:
+def _claim(plan: CollectionPlan, out: Path) -> Path:
     """The folder for work in progress; it must be new, or belong to the same plan."""
     parts = _parts(out)
     path = parts / "plan.json"
@@ -225,7 +229,9 @@ def _claim(plan: Plan, out: Path) -> Path:
     return parts
 
 
-def _stages(plan: Plan, parts: Path, workers: int, watch: Watch | None) -> Iterator[tuple[Stage, Rows]]:
+def _stages(
+    plan: CollectionPlan, parts: Path, workers: int, watch: Watch | None
+) -> Iterator[tuple[Stage, RecordedEpisodes]]:
     """Every penalty's result, in the order of the plan."""
     indices = range(len(plan.penalties))
     for index in indices:
@@ -249,7 +255,7 @@ def _stages(plan: Plan, parts: Path, workers: int, watch: Watch | None) -> Itera
 class _StageWork:
     """One penalty as a job of a worker process; its result stays in the folder."""
 
-    plan: Plan
+    plan: CollectionPlan
     parts: Path
 
     def __call__(self, index: int) -> dict[str, Any]:
@@ -275,7 +281,9 @@ class _Tail:
         return [json.loads(line) for line in whole.splitlines()]
 
 
-def _run_stage(plan: Plan, parts: Path, index: int, watch: Watch | None) -> tuple[Stage, Rows]:
+def _run_stage(
+    plan: CollectionPlan, parts: Path, index: int, watch: Watch | None
+) -> tuple[Stage, RecordedEpisodes]:
     """Train and run the policy of one penalty, unless that is done already."""
     folder = parts / f"{index:02d}"
     folder.mkdir(exist_ok=True)
@@ -286,10 +294,10 @@ def _run_stage(plan: Plan, parts: Path, index: int, watch: Watch | None) -> tupl
         content = dict(arrays)
     means = content.pop("final")
     stage = Stage(index, plan.penalties[index], float(means[0]), float(means[1]), plan.episodes)
-    return stage, Rows.from_arrays(content)
+    return stage, RecordedEpisodes.from_arrays(content)
 
 
-def _fill(plan: Plan, folder: Path, index: int, watch: Watch | None) -> None:
+def _fill(plan: CollectionPlan, folder: Path, index: int, watch: Watch | None) -> None:
     seed = int(np.random.SeedSequence([plan.seed, index]).generate_state(1)[0] >> 1)
     env = make(plan.env_id)
     penalty = np.broadcast_to(np.array(plan.penalties[index]), (len(env.cost_names),))
@@ -308,7 +316,7 @@ def _fill(plan: Plan, folder: Path, index: int, watch: Watch | None) -> None:
     save_policy(learned.policy, folder / "policy.safetensors")
     noisy = _recorded(learned.policy, plan)
     name = "penalty " + ",".join(f"{value:g}" for value in plan.penalties[index])
-    final = Rows()
+    final = RecordedEpisodes()
     for episode in record(noisy, plan.env_id, plan.episodes, seed):
         part = episode.transitions
         assert part is not None
@@ -325,7 +333,7 @@ def _fill(plan: Plan, folder: Path, index: int, watch: Watch | None) -> None:
     write_atomic(folder / "done.npz", content.getvalue())
 
 
-def _recorded(policy: GaussianPolicy | CategoricalPolicy, plan: Plan) -> Source:
+def _recorded(policy: GaussianPolicy | CategoricalPolicy, plan: CollectionPlan) -> SourcePolicy:
     """The policy with the plan's noise on its actions."""
     mean_only = not plan.stochastic
     if isinstance(policy, CategoricalPolicy):

@@ -13,8 +13,8 @@ import numpy as np
 
 from slater import __version__
 from slater.collect.behaviour import Behaviour, load_behaviour
-from slater.collect.rows import Rows
-from slater.collect.sources import ClippedSource, Source, SquashedSource
+from slater.collect.recorded import RecordedEpisodes
+from slater.collect.sources import ClippedSource, SourcePolicy, SquashedSource
 from slater.data import Dataset, Metadata
 from slater.envs import Workers, make, record
 from slater.errors import InputError
@@ -54,7 +54,7 @@ class Recording:
 PAPER_WAY: Mapping[str, Any] = {"how": "clipped", "noise": 0.15}
 
 
-def recorded_source(policy: GaussianPolicy, recording: Recording) -> Source:
+def recorded_source(policy: GaussianPolicy, recording: Recording) -> SourcePolicy:
     """The policy as it is recorded; it also gives the densities that the log holds."""
     kind = SquashedSource if recording.how == "squashed" else ClippedSource
     return kind(policy, recording.noise, recording.mean_only)
@@ -80,7 +80,7 @@ def record_behaviour(
     env = make(behaviour.env_id)
     costs, space = env.cost_names, env.action_space
     env.close()
-    rows = Rows()
+    rows = RecordedEpisodes()
     with Workers(workers) if workers > 1 else _InThisProcess() as running:
         for number, trained in enumerate(behaviour.sources):
             source = recorded_source(trained.policy, recording)

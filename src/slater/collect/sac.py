@@ -27,7 +27,17 @@ from slater.deep.nets.policy import Categorical, Gaussian, PolicyNetwork
 from slater.errors import InputError
 from slater.policy import CategoricalPolicy, GaussianPolicy
 
-__all__ = ["Batch", "Learner", "SACConfig", "State", "Task", "export", "init", "state_before", "updates"]
+__all__ = [
+    "Learner",
+    "ReplayBatch",
+    "SACConfig",
+    "State",
+    "Task",
+    "export",
+    "init",
+    "state_before",
+    "updates",
+]
 
 Actor = TypeVar("Actor", bound=PolicyNetwork)
 Judge = TypeVar("Judge", Critic, MLP)
@@ -94,7 +104,7 @@ class Task:
         return 0.2 * float(np.log(self.action_dim)) if self.discrete else -float(self.action_dim)
 
 
-class Batch(NamedTuple):
+class ReplayBatch(NamedTuple):
     """Transitions: s, a (as a choice, see `slater.deep.nets`), r penalised and scaled, gamma or 0, s'."""
 
     s: Array
@@ -152,7 +162,9 @@ def _smaller(critics: tuple[Critic, Critic], obs: Array, choice: Array) -> Array
     return jnp.minimum(critics[0](obs, choice), critics[1](obs, choice))
 
 
-def _update(task: Task, config: SACConfig, state: Learner, batch: Batch, key: Array) -> tuple[Learner, Array]:
+def _update(
+    task: Task, config: SACConfig, state: Learner, batch: ReplayBatch, key: Array
+) -> tuple[Learner, Array]:
     key_next, key_pi = jax.random.split(key)
     adam = optax.adam(config.learning_rate)
     alpha = jnp.exp(state.log_alpha)
@@ -188,11 +200,11 @@ def _update(task: Task, config: SACConfig, state: Learner, batch: Batch, key: Ar
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def updates(
-    task: Task, config: SACConfig, state: Learner, batches: Batch, key: Array
+    task: Task, config: SACConfig, state: Learner, batches: ReplayBatch, key: Array
 ) -> tuple[Learner, Array]:
     """One update for each of K batches (leading axis K); and the mean critic loss, entropy and alpha."""
 
-    def one(state: Learner, given: tuple[Batch, Array]) -> tuple[Learner, Array]:
+    def one(state: Learner, given: tuple[ReplayBatch, Array]) -> tuple[Learner, Array]:
         return _update(task, config, state, *given)
 
     state, figures = jax.lax.scan(one, state, (batches, jax.random.split(key, batches.r.shape[0])))

@@ -29,7 +29,7 @@ from scipy.special import log_ndtr, logsumexp
 from slater.errors import InputError
 from slater.policy import Actor, CategoricalPolicy, GaussianPolicy, MemorylessActor
 
-__all__ = ["ClippedSource", "Source", "SquashedSource", "UniformSource"]
+__all__ = ["ClippedSource", "SourcePolicy", "SquashedSource", "UniformSource"]
 
 F64 = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ NODES = 301
 FLAT = 10.0
 
 
-class Source(Protocol):
+class SourcePolicy(Protocol):
     """A policy that is recorded; it acts like any other, and gives the density of recorded actions."""
 
     def act(

@@ -139,10 +139,10 @@ class _Memory:
             self.rows[self.size : self.size + len(rows)] = rows
         self.size += len(rows)
 
-    def draw(self, count: int, batch_size: int, rng: np.random.Generator) -> sac.Batch:
+    def draw(self, count: int, batch_size: int, rng: np.random.Generator) -> sac.NStepBatch:
         picked = self.rows.take(rng.integers(self.size, size=(count, batch_size)), axis=0)
         s, a, r, c, discount, s_next = np.split(picked, self.cuts, axis=-1)
-        return sac.Batch(s, a, r[..., 0], c[..., 0], discount[..., 0], s_next)  # type: ignore[arg-type]
+        return sac.NStepBatch(s, a, r[..., 0], c[..., 0], discount[..., 0], s_next)  # type: ignore[arg-type]
 
 
 class _Stream:

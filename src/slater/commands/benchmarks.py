@@ -124,15 +124,15 @@ def run(experiment: str, args: list[str]) -> int:
 
 def _run(experiment: str, options: _Common) -> int:
     from slater.experiments import figure2, table2
-    from slater.experiments.sources import task_name
-    from slater.experiments.suite import Plan, run_plan
+    from slater.experiments.suite import BenchmarkPlan, run_plan
+    from slater.experiments.task_data import task_name
 
     budgets = table2.BUDGETS if experiment == "table2" else figure2.BUDGETS
     budget = budgets[options.budget]
     tasks = tuple(task_name(text) for text in options.tasks or budget.tasks)
     _check_family(experiment, tasks)
     given = None if options.limits is None else tuple(options.limits)
-    plan = Plan(
+    plan = BenchmarkPlan(
         tasks=tasks,
         limits={
             task: given or (budget.limits if experiment == "table2" else figure2.LIMITS[task])
@@ -161,7 +161,7 @@ def _run(experiment: str, options: _Common) -> int:
 
 
 def _check_family(experiment: str, tasks: Sequence[str]) -> None:
-    from slater.experiments.sources import TASK_ENVS
+    from slater.experiments.task_data import TASK_ENVS
 
     family, other = ("bullet", "figure2") if experiment == "table2" else ("rwrl", "table2")
     for task in tasks:

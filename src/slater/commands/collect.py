@@ -77,7 +77,7 @@ class Options:
 
 def _plan(options: Options) -> Any:
     from slater.collect import SACConfig
-    from slater.collect.plan import Plan, paper_plan
+    from slater.collect.plan import CollectionPlan, paper_plan
 
     config = SACConfig(
         hidden=options.hidden, batch_size=options.batch_size, updates_per_step=options.updates_per_step,
@@ -98,7 +98,7 @@ def _plan(options: Options) -> Any:
         raise InputError("name an environment, for example bullet/BallCircle, or give --behaviour FILE.")
     if "penalties" not in settings:
         raise InputError("give the penalties, for example --penalty 0 0.5 2, or --preset paper.")
-    return Plan(options.env, **settings)
+    return CollectionPlan(options.env, **settings)
 
 
 def _penalty(text: str) -> tuple[float, ...]:

@@ -28,7 +28,7 @@ import numpy as np
 from slater import __version__
 from slater.data import Dataset
 from slater.errors import InputError
-from slater.experiments.sources import Source
+from slater.experiments.task_data import TaskData
 from slater.jobs.engines import Cell, Row
 from slater.pairs import parse_pair
 from slater.policy import Mixture, Policy
@@ -103,7 +103,7 @@ def _setting(text: str) -> tuple[str, str, str]:
 
 
 def make_cells(
-    sources: Sequence[Source],
+    sources: Sequence[TaskData],
     specs: Sequence[AlgorithmSpec],
     limits: Mapping[str, Sequence[str]],
     seeds: Sequence[int],
@@ -144,7 +144,7 @@ class CellWork:
     experiment: str
     out: str
     folder: str
-    sources: tuple[Source, ...]
+    sources: tuple[TaskData, ...]
 
     def __call__(self, cell: Cell) -> Row:
         """Train or resume, measure; a row with `results`, one per limit, or with `failed`, a sentence."""
@@ -166,7 +166,7 @@ class CellWork:
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         }
 
-    def _source(self, cell: Cell) -> Source:
+    def _source(self, cell: Cell) -> TaskData:
         return next(source for source in self.sources if source.task == cell["task"])
 
     def run_folder(self, cell: Cell) -> Path:

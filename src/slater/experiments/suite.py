@@ -12,17 +12,17 @@ from rich.console import Console
 
 from slater.errors import InputError
 from slater.experiments.benchmark import CellWork, make_cells, parse_algorithms
-from slater.experiments.sources import find_sources
 from slater.experiments.tables import algorithm_of
+from slater.experiments.task_data import find_task_data
 from slater.jobs.cells import finished_rows, prepare, run_cells, write_settings
 from slater.jobs.engines import Engine, Row
 from slater.report.curves import write_csv
 
-__all__ = ["Folder", "Plan", "read_folders", "run_plan", "write_cells_csv"]
+__all__ = ["BenchmarkPlan", "Folder", "read_folders", "run_plan", "write_cells_csv"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchmarkPlan:
     """What to run. tasks by name; limits by task, as texts; algorithms as `NAME[:PRESET]`.
 
     seeds: all of them; steps: gradient iterations; episodes: of the measurement, per policy
@@ -69,11 +69,11 @@ class Folder:
     failed: int = 0
 
 
-def run_plan(experiment: str, plan: Plan, out: Path) -> Folder:
+def run_plan(experiment: str, plan: BenchmarkPlan, out: Path) -> Folder:
     """Run what is not in `out` yet; return everything that `out` then holds, of earlier plans too."""
     prepare(out)
     specs = parse_algorithms(plan.algorithms, plan.sets, plan.steps)
-    sources, left_out = find_sources(plan.tasks, plan.data, skip_missing=plan.skip_missing)
+    sources, left_out = find_task_data(plan.tasks, plan.data, skip_missing=plan.skip_missing)
     for sentence in left_out:
         Console(stderr=True).print(sentence, highlight=False)
     common = {

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slater.experiments.published import STATUS, published, published_for
-from slater.experiments.sources import SAMPLE
 from slater.experiments.suite import Folder, write_cells_csv
 from slater.experiments.tables import curve_means, facts, labelled, markdown_table, means, with_error
+from slater.experiments.task_data import SAMPLE
 from slater.jobs.engines import Row
 from slater.report.benchmarks import draw_curves, draw_plane
 from slater.report.curves import write_csv

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from slater.experiments.benchmark import results
-from slater.experiments.sources import KINDS
+from slater.experiments.task_data import KINDS
 from slater.jobs.engines import Row
 from slater.report.curves import summarise
 

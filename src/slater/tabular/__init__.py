@@ -43,7 +43,7 @@ from slater.tabular.pdca import PDCA
 from slater.tabular.pessimism import affordable, pair_bounds, pair_errors, pessimistic, rare_share
 from slater.tabular.plugin import PlugIn
 from slater.tabular.result import Algorithm, Result
-from slater.tabular.theory import MODES, Plan, make_plan
+from slater.tabular.theory import MODES, TheoremPlan, make_plan
 from slater.tabular.unconstrained import MABO, PRORL, ACrab
 
 __all__ = [
@@ -70,11 +70,11 @@ __all__ = [
     "Mixture",
     "NormalisedBox",
     "PerSampleBox",
-    "Plan",
     "PlugIn",
     "Result",
     "Solution",
     "Tabular",
+    "TheoremPlan",
     "advantage",
     "affordable",
     "aggregation",

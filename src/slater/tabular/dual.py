@@ -13,10 +13,10 @@ import numpy as np
 
 from slater.tabular._check import Float
 
-__all__ = ["Dual", "ExponentiatedGradient", "Greedy", "ProjectedGradient", "project_simplex"]
+__all__ = ["DualPlayer", "ExponentiatedGradient", "Greedy", "ProjectedGradient", "project_simplex"]
 
 
-class Dual(Protocol):
+class DualPlayer(Protocol):
     """One game's lambda-player; `update` may keep state from round to round."""
 
     def update(self, violation: Float) -> Float:

@@ -33,14 +33,14 @@ from slater.tabular.classes import (
 from slater.tabular.cmdp import Infeasible
 from slater.tabular.counts import Counts
 from slater.tabular.critics import CriticBank
-from slater.tabular.dual import Dual, ExponentiatedGradient, Greedy, ProjectedGradient
+from slater.tabular.dual import DualPlayer, ExponentiatedGradient, Greedy, ProjectedGradient
 from slater.tabular.ope import Estimator, MinimaxEstimator, ModelEstimator
 from slater.tabular.output import MixtureRule, mix
 from slater.tabular.pessimism import for_thin_coverage, pessimistic
 from slater.tabular.pooling import pooled
 from slater.tabular.primal import NaturalPolicyGradient
 from slater.tabular.result import Result, data_driven_bound
-from slater.tabular.theory import Mode, Plan, make_plan
+from slater.tabular.theory import Mode, TheoremPlan, make_plan
 from slater.vocabulary import refuse_old_value, refuses_old_names
 
 __all__ = ["PDCA"]
@@ -194,7 +194,7 @@ class PDCA:
         ratio = occupancy[data.seen] / data.distribution[data.seen]
         return Box(max(Box().bound, float(ratio.max())))
 
-    def plan(self, data: Counts) -> Plan | None:
+    def plan(self, data: Counts) -> TheoremPlan | None:
         """What the mode's theorem says for this dataset; None without a mode."""
         if self.mode is None:
             return None
@@ -203,7 +203,7 @@ class PDCA:
             data, self.mode, epsilon=self.epsilon, delta=self.delta, phi=self.phi, weight_bound=C
         )
 
-    def _targets(self, data: Counts) -> tuple[Float, float, tuple[str, ...], Plan | None]:
+    def _targets(self, data: Counts) -> tuple[Float, float, tuple[str, ...], TheoremPlan | None]:
         """The limits to aim at (J-units, `(I,)`), B, notes, and the plan of the mode."""
         plan = self.plan(data)
         limits = data.limits if plan is None else data.limits - plan.tightening
@@ -231,7 +231,7 @@ class PDCA:
             why = (*why, note)
         return limits, bound, notes + why, plan
 
-    def _dual(self, bound: float) -> Dual:
+    def _dual(self, bound: float) -> DualPlayer:
         refuse_old_value("dual", self.dual, ("greedy", "exponentiated_gradient", "projected_gradient"))
         match self.dual:
             case "greedy":

@@ -24,7 +24,7 @@ from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 from slater.tabular.ope import standard_error
 
-__all__ = ["MODES", "Mode", "Plan", "make_plan"]
+__all__ = ["MODES", "Mode", "TheoremPlan", "make_plan"]
 
 Mode = Literal["nearly-feasible", "any-comparator", "exactly-feasible"]
 MODES: tuple[Mode, ...] = ("nearly-feasible", "any-comparator", "exactly-feasible")
@@ -36,7 +36,7 @@ MOST_OF_MARGIN = 0.8
 
 
 @dataclass(frozen=True)
-class Plan:
+class TheoremPlan:
     """Settings of a run, and what its theorem asks for.
 
     Attributes:
@@ -71,7 +71,7 @@ def make_plan(
     delta: float = 0.01,
     phi: float | None = None,
     weight_bound: float = 5.0,
-) -> Plan:
+) -> TheoremPlan:
     """The plan of a mode for a dataset.
 
     Args:
@@ -111,7 +111,9 @@ def make_plan(
     log_size = pairs * grids + math.log(max(costs, 1) / delta)
     required_size = weight_bound * log_size * H**power / scale
     required_rounds = 2 * math.log(max(data.num_actions, 2)) * (1 + 2 * bound) ** 2 * H**4 / eps**2
-    return Plan(mode, eps, delta, margin, bound, tightening, required_rounds, required_size, tuple(notes))
+    return TheoremPlan(
+        mode, eps, delta, margin, bound, tightening, required_rounds, required_size, tuple(notes)
+    )
 
 
 def _margin(data: Counts, phi: float | None, notes: list[str]) -> float:

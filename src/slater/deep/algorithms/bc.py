@@ -67,7 +67,7 @@ class BCConfig(Config):
             )
 
 
-class Rows(NamedTuple):
+class ClonedRows(NamedTuple):
     """What is cloned (N rows): obs (N, obs_dim), actions; costs (N, I) of the row's episode, normalised.
 
     target: (I,) the limits in the units of `costs`, within their range; share: of all episodes, cloned.
@@ -140,7 +140,7 @@ class BC(LastIterate[BCConfig, BCState]):
         super().__init__(config)
         self.adam = optax.adam(config.eta)
 
-    def data(self, dataset: Dataset, task: Task, data: Data) -> Rows:
+    def data(self, dataset: Dataset, task: Task, data: Data) -> ClonedRows:
         """The rows of the chosen episodes; refuses limits that no episode keeps, where they matter."""
         which = choose_episodes(dataset.episodes, task, self.config)
         episode = np.repeat(np.arange(len(which)), dataset.episodes.lengths)[dataset.next_known]
@@ -149,7 +149,7 @@ class BC(LastIterate[BCConfig, BCState]):
         mean, std = costs[which].mean(axis=0), np.maximum(costs[which].std(axis=0), 1e-6)
         # a limit above all episodes' costs asks for no more than the costliest of them
         target = np.clip(_episode_limits(task), costs[which].min(axis=0), costs[which].max(axis=0))
-        return Rows(
+        return ClonedRows(
             obs=data.obs[rows],
             actions=data.actions[rows],
             costs=jnp.asarray((costs[episode[rows]] - mean) / std, dtype=jnp.float32),
@@ -157,7 +157,7 @@ class BC(LastIterate[BCConfig, BCState]):
             share=jnp.asarray(which.mean(), dtype=jnp.float32),
         )
 
-    def draw(self, task: Task, data: Rows, key: Array) -> Rows:
+    def draw(self, task: Task, data: ClonedRows, key: Array) -> ClonedRows:
         """A minibatch, uniform over the chosen rows."""
         rows = jax.random.randint(key, (self.config.batch_size,), 0, data.obs.shape[0])
         actions = data.actions[rows]
@@ -179,7 +179,7 @@ class BC(LastIterate[BCConfig, BCState]):
         return BCState(pi, self.adam.init(inner))
 
     def update(
-        self, task: Task, state: BCState, batch: Rows, key: Array, step: Array, phase: str
+        self, task: Task, state: BCState, batch: ClonedRows, key: Array, step: Array, phase: str
     ) -> tuple[BCState, dict[str, Array]]:
         """One step on -E_D[log pi(a|s)]."""
         pi, obs = state.pi, batch.obs

@@ -18,7 +18,7 @@ from slater.data.tasks import TASKS
 from slater.envs.making import IDS
 from slater.errors import InputError
 
-__all__ = ["OWN", "SAMPLE", "TASK_ENVS", "Kind", "Source", "find_sources", "task_name"]
+__all__ = ["OWN", "SAMPLE", "TASK_ENVS", "Kind", "TaskData", "find_task_data", "task_name"]
 
 Kind = Literal["DSRL", "own", "sample"]
 
@@ -34,7 +34,7 @@ TASK_ENVS: dict[str, str] = {env.partition("/")[2]: env for env in IDS}
 
 
 @dataclass(frozen=True)
-class Source:
+class TaskData:
     """The data of one task: its file, whose it is, its SHA-256, its size, and the environment."""
 
     task: str
@@ -55,9 +55,9 @@ def task_name(text: str) -> str:
     raise InputError(f"there is no task {text!r}; choose among {', '.join(TASK_ENVS)}.")
 
 
-def find_sources(
+def find_task_data(
     tasks: Sequence[str], folder: str, *, skip_missing: bool = False
-) -> tuple[list[Source], list[str]]:
+) -> tuple[list[TaskData], list[str]]:
     """The data of every task, and a sentence for each one that was left out for want of data.
 
     folder: of the files, or "sample" for the dataset in the package (BallCircle only). A missing file is an
@@ -97,13 +97,13 @@ def _find(task: str, folder: str) -> tuple[Path, Kind]:
     raise _NoDataError(f"{folder} has no data for {task}; {', or '.join(ways)}")
 
 
-def _describe(task: str, path: Path, kind: Kind) -> Source:
+def _describe(task: str, path: Path, kind: Kind) -> TaskData:
     dataset: Dataset = load(path)
     # a file of another task under this name would be a silent wrong answer
     stated = (dataset.metadata.env_id or TASK_ENVS[task]).partition("?")[0]
     if stated in IDS and stated != TASK_ENVS[task]:
         raise InputError(f"{path} says that it is from {stated}, not from {TASK_ENVS[task]}.")
-    return Source(
+    return TaskData(
         task=task,
         path=str(path),
         kind=kind,

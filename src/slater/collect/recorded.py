@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from slater.data import Dataset, Metadata
 from slater.envs import Transitions
 
-__all__ = ["Rows"]
+__all__ = ["RecordedEpisodes"]
 
 _FIELDS = (
     "observations",
@@ -26,7 +26,7 @@ _FIELDS = (
 )
 
 
-class Rows:
+class RecordedEpisodes:
     """Transitions in the order of time; `episodes` has (start, stop) of each episode, `sources` its source.
 
     A propensity that is not known is NaN, a source that is not known the empty text.
@@ -80,7 +80,9 @@ class Rows:
         self.sources.append(source)
         self._size = stop
 
-    def extend(self, other: Rows, chosen: Sequence[int] | NDArray[np.int64] | None = None) -> None:
+    def extend(
+        self, other: RecordedEpisodes, chosen: Sequence[int] | NDArray[np.int64] | None = None
+    ) -> None:
         """Add episodes of another, all or the chosen numbers."""
         for number in range(len(other.episodes)) if chosen is None else chosen:
             start, stop = other.episodes[number]
@@ -99,9 +101,9 @@ class Rows:
         return {**held, "episodes": episodes, "sources": np.array(self.sources, dtype=np.str_)}
 
     @staticmethod
-    def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Rows:
+    def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> RecordedEpisodes:
         """What `arrays` gave."""
-        rows = Rows()
+        rows = RecordedEpisodes()
         for (start, stop), source in zip(arrays["episodes"], arrays["sources"], strict=True):
             block = {name: arrays[name][start:stop] for name in _FIELDS}
             rows._extend(block, int(stop - start), str(source))
