@@ -5,6 +5,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# how long an example takes says how busy the machine is, not whether the property holds
+settings.register_profile("slater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("slater")
+# tests start many processes that import Slater: its bytecode is kept, also where the environment says not to
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# looking for cycles of garbage is a tenth of the time of tracing and compiling; seldom is enough
+gc.set_threshold(50_000, 20, 100)
 
 # one thread per process: pytest runs several, and small networks gain nothing from more; and quick
 # compilation, which is most of the time of a short run: without the fusion emitters it takes less than half
@@ -14,12 +24,28 @@ FLAGS = (
 )  # fmt: skip
 os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# compiled code is shared by all test processes, their children and later runs; a limit of its size makes JAX
-# lock the folder, without which one process may read what another has half written
-cache = Path(os.environ.get("SLATER_TEST_CACHE") or Path(__file__).parent.parent / ".test_cache" / "jax")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache)
-os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(2 * 1024**3)
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+# compiled code is shared by all test processes, their children and later runs; what compiles in less time is
+# not worth reading. A limit of its size would make JAX look at every file for each one that it adds. A file
+# that is read while another process writes it fails to decompress, and the code is compiled again
+CACHE = Path(os.environ.get("SLATER_TEST_CACHE") or Path(__file__).parent.parent / ".test_cache" / "jax")
+CACHE_BYTES = 2 * 1024**3
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+
+def pytest_configure(config):
+    """Empty the cache of compiled code when it has grown too large; once, before workers begin."""
+    if not hasattr(config, "workerinput") and CACHE.is_dir():
+        files = list(CACHE.iterdir())
+        if sum(file.stat().st_size for file in files) > CACHE_BYTES:
+            for file in files:
+                file.unlink(missing_ok=True)
+
+
+def pytest_collection_finish(session):
+    """What was imported for the tests is not garbage: it is not looked at again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,8 @@ class Falls:
         for _ in range(1000):  # the handler runs here, where Python swallows what it raises
             pass
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs this in its background
+
 def run(args):
     gc.callbacks.append(in_the_collector)
     {act}

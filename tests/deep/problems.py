@@ -12,6 +12,15 @@ from slater.policy import Policy
 QUICK = {
     "steps": 60, "batch_size": 32, "hidden": (16, 16), "gamma": 0.9, "keep_every": 20,
 }  # fmt: skip
+#: the one short run of PDCA: on `pointmass()` under a limit of 5 per episode, compiled once for all tests
+#: of the group "pdca", which run in one process
+PDCA_PHASES = {"warm_steps": 10, "model_steps": 10, "joint_steps": 5}
+PDCA_QUICK = {**QUICK, **PDCA_PHASES}
+#: the same as words of `slater train`
+PDCA_WORDS = [
+    "--limit", "5", *(word for name, value in PDCA_QUICK.items()
+    for word in ("--set", f"{name}={'x'.join(map(str, value)) if isinstance(value, tuple) else value}")),
+]  # fmt: skip
 
 
 def _moved(position: np.ndarray, action: np.ndarray) -> np.ndarray:

@@ -1,6 +1,8 @@
 """`slater train`, `slater runs` and `slater evaluate`, through the dispatcher and on real files."""
 
 import json
+import os
+import re
 
 import numpy as np
 import pytest
@@ -9,13 +11,12 @@ from slater import cli
 from slater.data import save
 from slater.envs import install
 
-from .problems import pointmass
+from .problems import PDCA_WORDS, pointmass
 
-SETS = [
-    "steps=40", "batch_size=32", "hidden=16", "gamma=0.9", "keep_every=20", "warm_steps=10", "joint_steps=5",
-    "model_steps=5",
+FULL = os.environ.get("SLATER_FULL") == "1"
+SMALL = [
+    word for text in ("steps=40", "batch_size=32", "hidden=16", "gamma=0.9") for word in ("--set", text)
 ]  # fmt: skip
-QUICK = [part for text in SETS for part in ("--set", text)]
 
 
 @pytest.fixture
@@ -29,22 +30,21 @@ def slater(*args) -> int:
     return cli.main([str(arg) for arg in args])
 
 
+@pytest.mark.xdist_group("pdca")
 def test_train_prints_the_limit_in_all_units_and_runs_lists_the_run(data, tmp_path, capsys):
-    assert (
-        slater("train", "pdca", data, "--limit", "5/discounted", "--out", tmp_path / "runs" / "x", *QUICK)
-        == 0
-    )
+    words = ["0.2/step" if word == "5" else word for word in PDCA_WORDS]  # 5 per episode of 25 steps
+    assert slater("train", "pdca", data, "--out", tmp_path / "runs" / "x", *words) == 0
     shown = capsys.readouterr().err
     assert "per episode" in shown
-    assert "5*" in shown
-    assert "12.5" in shown  # 5 (1 - 0.9) 25 steps
-    assert "warning: the model" in shown  # five iterations fit no model
+    assert "0.2*" in shown
+    assert re.search(r"\b5\b.*\b2\b", shown)  # per episode, and discounted: 0.2 / (1 - 0.9)
+    assert "warning: the model" in shown  # ten iterations fit no model
     result = json.loads((tmp_path / "runs" / "x" / "result.json").read_text())
     assert result["model_check"]["utilities"]["c0"]["explained_variance"] < 0.5
     assert slater("runs", tmp_path / "runs", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["state"] == "done"
-    assert row["limits"] == "c0=5/discounted"
+    assert row["limits"] == "c0=0.2/step"
     assert slater("runs", tmp_path / "runs") == 0
     assert "pdca" in capsys.readouterr().out
     # a finished run may be resumed: there is nothing left to do, and nothing breaks
@@ -52,14 +52,20 @@ def test_train_prints_the_limit_in_all_units_and_runs_lists_the_run(data, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_sweep_gives_what_single_runs_give(data, tmp_path, capsys):
+@pytest.mark.parametrize("algorithm", ["bc-safe", "pdca"] if FULL else ["bc-safe"])
+def test_a_sweep_gives_what_single_runs_give(algorithm, data, tmp_path, capsys):
+    sets = PDCA_WORDS[2:] if algorithm == "pdca" else ["--set", "which=cost-conditioned", *SMALL]
+    sets = [*sets, "--no-estimate"]
     sweep = ["--sweep", "limit=2,8", "--seeds", "1", "--processes", "2", "--seed", "1"]
-    assert slater("train", "pdca", data, *sweep, "--out", tmp_path / "sweep", *QUICK) == 0
+    assert slater("train", algorithm, data, *sweep, "--out", tmp_path / "sweep", *sets) == 0
     assert capsys.readouterr().out.count("done") == 2
     alone = ["--limit", "8", "--seed", "1", "--out", tmp_path / "alone"]
-    assert slater("train", "pdca", data, *alone, *QUICK) == 0
-    one = (tmp_path / "sweep" / "limit=8-seed=1" / "checkpoint.safetensors").read_bytes()
-    assert one == (tmp_path / "alone" / "checkpoint.safetensors").read_bytes()
+    assert slater("train", algorithm, data, *alone, *sets) == 0
+    one, other = (
+        (tmp_path / "sweep" / f"limit={limit}-seed=1" / "policy.safetensors").read_bytes() for limit in (8, 2)
+    )
+    assert one == (tmp_path / "alone" / "policy.safetensors").read_bytes()
+    assert one != other
 
 
 @pytest.mark.parametrize(
@@ -102,18 +108,14 @@ def make(**options):
 """
 
 
+@pytest.mark.xdist_group("pdca")
 def test_evaluate_compares_with_the_limit(data, tmp_path, capsys, monkeypatch):
     pytest.importorskip("gymnasium", reason=install.GYMNASIUM)
     (tmp_path / "line_env.py").write_text(ENVIRONMENT)
     monkeypatch.syspath_prepend(str(tmp_path))
     env = "line_env:make"
     out = tmp_path / "run"
-    assert (
-        slater(
-            "train", "pdca", data, "--limit", "5", "--out", out, "--env", env, "--eval-every", "20", *QUICK
-        )
-        == 0
-    )
+    assert slater("train", "pdca", data, "--out", out, "--env", env, "--eval-every", "20", *PDCA_WORDS) == 0
     capsys.readouterr()
     assert slater("evaluate", out, "--episodes", "5", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
@@ -130,7 +132,7 @@ def test_evaluate_compares_with_the_limit(data, tmp_path, capsys, monkeypatch):
     measured = np.array([[row["return"], row[cost]] for row in answer["members"]])
     weights = np.array([row["weight"] for row in answer["members"]])
     assert np.allclose(weights @ measured, [outputs["mixture"]["return"], outputs["mixture"][cost]])
-    clone = [row["step"] == 15 for row in answer["members"]]  # after warm start and model
+    clone = [row["step"] == 20 for row in answer["members"]]  # after warm start and model
     assert sum(clone) == 1
     assert np.allclose(measured[clone][0], [outputs["fallback"]["return"], outputs["fallback"][cost]])
     played = measured[np.logical_not(clone)]

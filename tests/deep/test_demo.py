@@ -45,8 +45,6 @@ def test_the_demo_ends_with_a_table_and_a_figure_and_says_where(tmp_path, capsys
 
 
 def test_training_without_data_uses_the_sample_and_says_so(tmp_path, capsys):
-    sets = [f"{name}={'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in SMALL.items()]
-    quick = [part for text in sets for part in ("--set", text)]
-    out = str(tmp_path / "run")
-    assert cli.main(["train", "pdca", "--limit", "20", "--steps", "30", "--out", out, *quick]) == 0
+    quick = ["--steps", "30", "--set", "hidden=16", "--set", "batch_size=32", "--no-estimate"]
+    assert cli.main(["train", "bc", "--limit", "20", "--out", str(tmp_path / "run"), *quick]) == 0
     assert "the sample of bullet/BallCircle" in capsys.readouterr().err

@@ -2,11 +2,8 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
+from multiprocessing.context import ForkServerProcess
 
 import numpy as np
 import pytest
@@ -15,11 +12,12 @@ import slater.deep as deep
 from slater.errors import InputError
 from slater.runs.metrics import read_metrics
 
-from .problems import QUICK, pointmass
+from .. import children
+from .killed import go_on, resume_without_disk
+from .problems import PDCA_QUICK, QUICK, pointmass
 from .runs import StopAt, weights
 from .toy import Toy
 
-SETTINGS = {**QUICK, "warm_steps": 10, "joint_steps": 5, "model_steps": 10}
 OPTIONS = {"log_every": 7, "checkpoint_every": 10}
 
 
@@ -31,11 +29,12 @@ def toy(monkeypatch):
     monkeypatch.setitem(registry._REGISTRY, "toy", Toy)
 
 
+@pytest.mark.xdist_group("pdca")
 def test_ctrl_c_saves_and_the_resumed_run_ends_with_the_same_bits(tmp_path):
     data = pointmass()
-    deep.train("pdca", data, [5], tmp_path / "whole", options=OPTIONS, **SETTINGS)
+    deep.train("pdca", data, [5], tmp_path / "whole", options=OPTIONS, **PDCA_QUICK)
     with pytest.raises(KeyboardInterrupt, match="resume"):
-        deep.train("pdca", data, [5], tmp_path / "cut", options=OPTIONS, watcher=StopAt(20), **SETTINGS)
+        deep.train("pdca", data, [5], tmp_path / "cut", options=OPTIONS, watcher=StopAt(20), **PDCA_QUICK)
     for step in (40, 55):
         with pytest.raises(KeyboardInterrupt):
             deep.resume(tmp_path / "cut", data, watcher=StopAt(step))
@@ -55,50 +54,36 @@ def test_the_bits_do_not_depend_on_how_often_the_run_looks_up(tmp_path):
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
 
 
-CHILD = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from deep.problems import QUICK, pointmass
-import slater.deep as deep
-data, out = pointmass(), Path(sys.argv[2])
-settings = {**QUICK, "steps": 4000, "keep_every": 400}
-if (out / "run.json").exists():
-    deep.resume(out, data)
-else:
-    options = {"log_every": 20, "checkpoint_every": 20}
-    deep.train("pdca", data, [5], out, preset="paper", options=options, **settings)
-"""
-
-
 @pytest.mark.slow
 def test_kill_9_again_and_again_and_still_the_same_bits(tmp_path):
-    """Ten kills with SLATER_FULL=1, three without."""
+    """Ten kills of PDCA with SLATER_FULL=1, three of the toy without: files are written alike for all."""
+    full = os.environ.get("SLATER_FULL") == "1"
+    settings = {**QUICK, "steps": 4000, "keep_every": 400, **({"preset": "paper"} if full else {})}
+    options = {"log_every": 20, "checkpoint_every": 20, "estimate": False}
 
-    def start(out: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(Path(__file__).parents[1]), str(tmp_path / out)]
-        )
+    def start(out: str) -> ForkServerProcess:
+        name = "pdca" if full else "toy"
+        return children.start(go_on, tmp_path / out, name, pointmass(), options, settings)
 
-    assert start("whole").wait() == 0
+    assert children.ended(start("whole")) == 0
     rng = np.random.default_rng(0)
     kills, folder = 0, tmp_path / "killed"
     # only moments after training has begun count: a kill during imports proves nothing
-    while kills < (10 if os.environ.get("SLATER_FULL") == "1" else 3):
+    while kills < (10 if full else 3):
         before = (folder / "metrics.jsonl").stat().st_mtime_ns if (folder / "metrics.jsonl").exists() else 0
         child = start("killed")
-        while child.poll() is None:
+        while child.is_alive():
             now = (folder / "metrics.jsonl").stat().st_mtime_ns if (folder / "metrics.jsonl").exists() else 0
             if now > before:
-                time.sleep(float(rng.uniform(0, 0.25)))
+                time.sleep(float(rng.uniform(0, 0.25 if full else 0.1)))
                 break
             time.sleep(0.01)
-        if child.poll() is not None:
+        if not child.is_alive():
             pytest.fail(f"the run ended after {kills} kills: make it longer")
-        child.send_signal(signal.SIGKILL)
-        child.wait()
+        child.kill()
+        child.join()
         kills += 1
-    assert start("killed").wait() == 0
+    assert children.ended(start("killed")) == 0
     assert weights(folder) == weights(tmp_path / "whole")
 
 
@@ -120,22 +105,10 @@ def test_a_full_disk_is_said_and_keeps_the_last_checkpoint(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         deep.train("toy", data, [5], tmp_path / "run", options=OPTIONS, watcher=StopAt(20), **QUICK)
     before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
-    code = (
-        "import resource, signal, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from deep.problems import pointmass; import slater.deep as deep\n"
-        "from deep.toy import Toy; deep.register(Toy)\n"
-        "from slater.errors import InputError\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"  # writes then fail with an error, as on a full disk
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        "try: deep.resume(sys.argv[2], pointmass())\n"
-        "except InputError as e: print(e)\n"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code, str(Path(__file__).parents[1]), str(tmp_path / "run")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "could not be written" in out.stdout
-    assert "resume" in out.stdout
+    said = tmp_path / "said.txt"
+    assert children.ended(children.start(resume_without_disk, tmp_path / "run", data, said)) == 0
+    assert "could not be written" in said.read_text()
+    assert "resume" in said.read_text()
     assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
     deep.resume(tmp_path / "run", data)
 
@@ -176,15 +149,17 @@ def test_bad_settings_are_one_sentence(settings, words, tmp_path):
         deep.train("pdca", pointmass(), [5], tmp_path / "run", **settings)
 
 
+@pytest.mark.xdist_group("pdca")
 def test_the_record_says_limits_in_all_units_and_the_settings(tmp_path):
-    deep.train("pdca", pointmass(), ["5/discounted"], tmp_path / "run", **SETTINGS)
+    deep.train("pdca", pointmass(), ["0.2/step"], tmp_path / "run", **PDCA_QUICK)
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     (limit,) = record["problem"]["limits"]
-    assert limit["discounted"] == 5.0
-    np.testing.assert_allclose(limit["episode"], 5.0 * (1 - 0.9) * 25)
-    assert record["config"]["steps"] == SETTINGS["steps"]
+    assert limit["step"] == 0.2
+    np.testing.assert_allclose(limit["discounted"], 0.2 / (1 - 0.9))
+    np.testing.assert_allclose(limit["episode"], 0.2 * 25)
+    assert record["config"]["steps"] == PDCA_QUICK["steps"]
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
-    assert rows[-1]["step"] == SETTINGS["steps"]
+    assert rows[-1]["step"] == PDCA_QUICK["steps"]
     assert {"lambda/c0", "ope/c0", "slack/c0", "ope/reward"} <= rows[-1].keys()
 
 

@@ -23,8 +23,9 @@ SETTINGS = {
 FULL = os.environ.get("SLATER_FULL") == "1"
 
 
+#: one cost is learned by the conformance suite, under three limits; here too with SLATER_FULL=1
 @pytest.mark.slow
-@pytest.mark.parametrize("costs", [1, 2])
+@pytest.mark.parametrize("costs", [1, 2] if FULL else [2])
 def test_the_mixture_is_near_optimal_and_keeps_its_limits(costs, tmp_path):
     """J_R >= 0.93 J_R* and J_C <= 1.10 tau at n = 20,000, mean over 5 seeds (1 unless SLATER_FULL=1)."""
     ratios = []

@@ -23,12 +23,14 @@ from slater.deep.game.dual import PID
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
+from .conformance.table import finished_run
 from .problems import pointmass
 
 QUICK = {
     "steps": 20, "batch_size": 16, "hidden": (16,), "vae_hidden": (16,), "gamma": 0.9, "warm_steps": 8,
     "samples": 3,
 }  # fmt: skip
+update = jax.jit(PID.update, static_argnums=0)  # of a player, compiled once per player and number of costs
 errors = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=30)
 
 
@@ -39,7 +41,7 @@ def test_pid_is_the_closed_form_while_nothing_saturates(sequence):
     player = PID(1000.0, kp=0.5, ki=0.1, kd=0.2, start=100.0)
     state, total, before = player.init(1), 0.0, 0.0
     for e in sequence:
-        state = player.update(state, jnp.array([e]))
+        state = update(player, state, jnp.array([e]))
         total += e
         expected = 100.0 + 0.1 * total + 0.5 * e + 0.2 * max(e - before, 0.0)
         np.testing.assert_allclose(state.lam[0], expected, rtol=1e-5)
@@ -52,7 +54,7 @@ def test_pid_stays_in_its_set(sequence, costs):
     player = PID(2.0, kp=0.5, ki=0.3, kd=0.2)
     state = player.init(costs)
     for e in sequence:
-        state = player.update(state, jnp.full(costs, e) * jnp.arange(1, costs + 1))
+        state = update(player, state, jnp.full(costs, e) * jnp.arange(1, costs + 1))
         assert np.all(np.asarray(state.lam) >= 0)
         assert float(state.lam.sum()) <= 2.0 + 1e-5
 
@@ -62,10 +64,10 @@ def test_pid_does_not_wind_up():
     player = PID(1.0, kp=0.0, ki=0.1, kd=0.0)
     state = player.init(1)
     for _ in range(1000):
-        state = player.update(state, jnp.array([1.0]))
+        state = update(player, state, jnp.array([1.0]))
     np.testing.assert_allclose(state.lam, 1.0)
     for k in range(1, 11):
-        state = player.update(state, jnp.array([-1.0]))
+        state = update(player, state, jnp.array([-1.0]))
         np.testing.assert_allclose(state.lam, 1.0 - 0.1 * k, atol=1e-5)
 
 
@@ -127,18 +129,18 @@ def test_mmd_is_zero_for_the_same_samples_and_grows_with_distance(seed, shift):
     np.testing.assert_allclose(mmd(p, q, 1.0), np.sqrt(2 - 2 * np.exp(-(shift**2) / 2)), atol=1e-3)
 
 
+@pytest.mark.xdist_group("bcq-lag")
 @pytest.mark.parametrize("costs", [1, 2])
-def test_the_numpy_policy_of_bcq_is_the_trained_one(costs, tmp_path):
-    dataset = pointmass(costs=costs)
-    deep.train("bcq-lag", dataset, [5.0] * costs, tmp_path / "run", **QUICK)
-    run = deep.read_run(tmp_path / "run")
-    algorithm = algorithm_of(run)
+def test_the_numpy_policy_of_bcq_is_the_trained_one(costs):
+    folder, dataset = finished_run("bcq-lag", None, costs - 1)
+    assert len(dataset.cost_names) == costs
+    algorithm = algorithm_of(deep.read_run(folder))
     task, _ = prepare(dataset, resolve_limits([5.0] * costs, dataset.cost_names), 0.9)
     from slater.deep import checkpoint
 
     like = algorithm.init(task, jax.random.key(0))
-    state, _ = checkpoint.restore(tmp_path / "run" / "checkpoint.safetensors", like)
-    net, policy = algorithm.policy(state), policies.load(tmp_path / "run" / "policy.safetensors")
+    state, _ = checkpoint.restore(folder / "checkpoint.safetensors", like)
+    net, policy = algorithm.policy(state), policies.load(folder / "policy.safetensors")
     obs = ((dataset.observations[:30] - task.obs_mean) / task.obs_std).astype(np.float32)
     z = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     v = net.vae.decode(obs, z)
@@ -149,12 +151,14 @@ def test_the_numpy_policy_of_bcq_is_the_trained_one(costs, tmp_path):
     # of its proposals it takes the best one
     actions = policy.act(dataset.observations[:30], rng=np.random.default_rng(5))
     rng = np.random.default_rng(5)
-    drawn = np.clip(rng.standard_normal((300, 4), dtype=np.float32), -0.5, 0.5)
-    repeated = np.repeat(obs, 10, axis=0)
+    count = algorithm.config.act_samples
+    assert count > 1
+    drawn = np.clip(rng.standard_normal((30 * count, 4), dtype=np.float32), -0.5, 0.5)
+    repeated = np.repeat(obs, count, axis=0)
     proposals = policy.propose(repeated, drawn)
-    scores = policy.score(repeated, proposals).reshape(30, 10)
+    scores = policy.score(repeated, proposals).reshape(30, count)
     np.testing.assert_allclose(
-        actions, proposals.reshape(30, 10, 2)[np.arange(30), scores.argmax(axis=1)], atol=1e-6
+        actions, proposals.reshape(30, count, 2)[np.arange(30), scores.argmax(axis=1)], atol=1e-6
     )
 
 

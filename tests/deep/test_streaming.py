@@ -1,10 +1,8 @@
 """Training from a store that does not fit: shards of the whole, the same bits after any interruption."""
 
 import json
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,9 +19,11 @@ from slater.deep.task import state_task
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
-from .problems import QUICK, pointmass
+from .. import children
+from .killed import go_on
+from .problems import PDCA_QUICK, PDCA_WORDS, QUICK, pointmass
 from .runs import StopAt, weights
-from .test_engine import OPTIONS, SETTINGS
+from .test_engine import OPTIONS
 from .toy import Toy
 
 ROWS = 400  # rows of a shard in these tests: 16 of 40 episodes
@@ -109,15 +109,17 @@ def test_every_row_is_equally_likely_to_be_in_a_shard(tmp_path):
         assert abs(counts[of_length == length].mean() / expected - 1) < 0.1
 
 
+@pytest.mark.xdist_group("pdca")
 def test_a_store_that_fits_trains_as_in_memory_to_the_bit(store, tmp_path):
-    deep.train("pdca", store, [5], tmp_path / "store", **SETTINGS)
-    deep.train("pdca", store.load(), [5], tmp_path / "memory", **SETTINGS)
+    deep.train("pdca", store, [5], tmp_path / "store", **PDCA_QUICK)
+    deep.train("pdca", store.load(), [5], tmp_path / "memory", **PDCA_QUICK)
     assert weights(tmp_path / "store") == weights(tmp_path / "memory")
 
 
+@pytest.mark.xdist_group("pdca")
 @pytest.mark.parametrize("name", ["pdca", "toy"])
 def test_a_streamed_run_cut_anywhere_ends_with_the_same_bits(name, store, tmp_path):
-    settings = SETTINGS if name == "pdca" else QUICK
+    settings = PDCA_QUICK if name == "pdca" else QUICK
     options = {**OPTIONS, "memory": memory(store)}  # a new shard every 13 of 60 iterations
     deep.train(name, store, [5], tmp_path / "whole", options=options, **settings)
     with pytest.raises(KeyboardInterrupt, match="resume"):
@@ -131,40 +133,25 @@ def test_a_streamed_run_cut_anywhere_ends_with_the_same_bits(name, store, tmp_pa
     assert weights(tmp_path / "memory") != weights(tmp_path / "whole")  # or nothing was streamed
 
 
-CHILD = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from deep.problems import QUICK
-import slater.deep as deep
-from deep.toy import Toy; deep.register(Toy)
-from slater.data import StoredDataset
-data, out = StoredDataset(sys.argv[2]), Path(sys.argv[3])
-if (out / "run.json").exists():
-    deep.resume(out, data)
-else:
-    options = {"log_every": 20, "checkpoint_every": 20, "memory": float(sys.argv[4])}
-    deep.train("toy", data, [5], out, options=options, **{**QUICK, "steps": 1500, "keep_every": 300})
-"""
-
-
 @pytest.mark.slow
 def test_kill_9_in_a_streamed_run_and_still_the_same_bits(store, tmp_path):
-    def start(out: str) -> subprocess.Popen[bytes]:
-        arguments = [Path(__file__).parents[1], store.path, tmp_path / out, memory(store)]
-        return subprocess.Popen([sys.executable, "-c", CHILD, *map(str, arguments)])
+    options = {"log_every": 20, "checkpoint_every": 20, "estimate": False, "memory": memory(store)}
+    settings = {**QUICK, "steps": 1500, "keep_every": 300}
 
-    assert start("whole").wait() == 0
+    def start(out: str) -> ForkServerProcess:
+        return children.start(go_on, tmp_path / out, "toy", Path(store.path), options, settings)
+
+    assert children.ended(start("whole")) == 0
     metrics = tmp_path / "killed" / "metrics.jsonl"
     for _ in range(2):
         before = metrics.stat().st_mtime_ns if metrics.exists() else 0
         child = start("killed")
         while (metrics.stat().st_mtime_ns if metrics.exists() else 0) <= before:
-            assert child.poll() is None
+            assert child.is_alive()
             time.sleep(0.005)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-    assert start("killed").wait() == 0
+        child.kill()
+        child.join()
+    assert children.ended(start("killed")) == 0
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
 
 
@@ -188,22 +175,21 @@ def test_too_little_memory_is_said(store, tmp_path):
         deep.train("toy", store, [5], tmp_path / "run", options={"memory": memory(store, 10)}, **QUICK)
 
 
+@pytest.mark.xdist_group("pdca")
 def test_the_command_streams_a_store_and_names_the_line_for_other_files(store, tmp_path, capsys):
     save(store.load(), tmp_path / "data.hdf5")
-    quick = ["--limit", "5", "--steps", "30", "--set", "hidden=16"]
-    quick += ["--set", "batch_size=32", "--set", "warm_steps=10", "--set", "gamma=0.9"]
-    quick += ["--set", "joint_steps=2", "--set", "model_steps=5"]
     out = str(tmp_path / "run")
     little = ["--memory", str(memory(store))]
-    assert cli.main(["train", "pdca", str(tmp_path / "data.hdf5"), "--out", out, *quick, *little]) == 2
+    assert cli.main(["train", "pdca", str(tmp_path / "data.hdf5"), "--out", out, *PDCA_WORDS, *little]) == 2
     said = capsys.readouterr().err
     assert "slater data convert" in said
     assert "allow more memory" in said
-    assert cli.main(["train", "pdca", str(store.path), "--out", out, *quick, *little]) == 0
+    assert cli.main(["train", "pdca", str(store.path), "--out", out, *PDCA_WORDS, *little]) == 0
     record = json.loads((tmp_path / "run" / "run.json").read_text())["run"]
     assert record["memory"] == memory(store)
     assert cli.main(["train", "--resume", out]) == 0
-    fitting = ["train", "pdca", str(store.path), "--out", str(tmp_path / "fits"), *quick, "--memory", "1"]
+    fits = str(tmp_path / "fits")
+    fitting = ["train", "pdca", str(store.path), "--out", fits, *PDCA_WORDS, "--memory", "1"]
     assert cli.main(fitting) == 0
     assert weights(tmp_path / "fits") != weights(tmp_path / "run")
 

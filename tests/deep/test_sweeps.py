@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,10 +13,14 @@ from slater.data import save
 from slater.errors import InputError
 from slater.jobs.sweep import TrainJob, grid
 
+from .. import children
 from .problems import pointmass
 from .runs import weights
 
-TINY = ["--set", "batch_size=32", "--set", "hidden=16", "--set", "gamma=0.9", "--processes", "2"]
+TINY = [
+    "--set", "batch_size=32", "--set", "hidden=16", "--set", "gamma=0.9", "--no-estimate", "--processes", "2",
+]  # fmt: skip
+UNJUDGED = {"estimate": False}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def test_a_second_process_in_a_sweeps_folder_is_refused(data, tmp_path, capsys):
 
 def test_a_job_is_the_run_that_the_command_makes(data, tmp_path):
     settings = {"batch_size": "32", "hidden": "16", "gamma": "0.9", "steps": 20}
-    job = TrainJob(tmp_path / "job", "bc", str(data), ("5",), settings)
+    job = TrainJob(tmp_path / "job", "bc", str(data), ("5",), settings, options=UNJUDGED)
     assert job.run() == {}
     assert sweep(data, tmp_path / "sweep", "--limit", "5", "--seeds", "1") == 0
     assert weights(tmp_path / "sweep" / "seed=0") == weights(tmp_path / "job")
@@ -89,27 +90,29 @@ def test_a_job_is_the_run_that_the_command_makes(data, tmp_path):
 def test_workers_end_when_their_sweep_is_killed_and_the_same_command_goes_on(data, tmp_path):
     """The workers of a killed parent save and end by themselves; a new sweep waits for them."""
     whole, out = tmp_path / "whole", tmp_path / "sweep"
-    assert sweep(data, whole, "--limit", "5", "--seeds", "2", steps="3000") == 0
-    words = ["train", "bc", data, "--steps", "3000", "--out", out, *TINY, "--limit", "5", "--seeds", "2"]
-    command = [sys.executable, "-m", "slater.cli", *map(str, words)]
-    parent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert sweep(data, whole, "--limit", "5", "--seeds", "2", steps="1500") == 0
+    words = ["train", "bc", data, "--steps", "1500", "--out", out, *TINY, "--limit", "5", "--seeds", "2"]
+    parent = children.start_command(words)
     try:
         until = time.monotonic() + 120
         while not list(out.glob("*/run.json")) and time.monotonic() < until:
             time.sleep(0.05)
     finally:
-        parent.send_signal(signal.SIGKILL)
-        parent.wait()
+        parent.kill()
+        parent.join()
     assert list(out.glob("*/run.json"))
-    assert sweep(data, out, "--limit", "5", "--seeds", "2", steps="3000") == 0
+    assert sweep(data, out, "--limit", "5", "--seeds", "2", steps="1500") == 0
     for seed in ("seed=0", "seed=1"):
         assert weights(out / seed) == weights(whole / seed)
 
 
 def test_the_folder_of_a_run_is_not_a_place_for_a_sweep_of_another(data, tmp_path: Path):
-    job = TrainJob(tmp_path / "seed=0", "bc", str(data), ("5",), {"steps": 20, "gamma": 0.9, "hidden": (16,)})
+    settings = {"steps": 20, "gamma": 0.9, "hidden": (16,)}
+    job = TrainJob(tmp_path / "seed=0", "bc", str(data), ("5",), settings, options=UNJUDGED)
     assert job.run() == {}
-    other = TrainJob(tmp_path / "seed=0", "bc-safe", str(data), ("5",), {"steps": 20, "gamma": 0.9})
+    other = TrainJob(
+        tmp_path / "seed=0", "bc-safe", str(data), ("5",), {"steps": 20, "gamma": 0.9}, options=UNJUDGED
+    )
     from slater.jobs.sweep import refuse_other_plans
 
     refuse_other_plans([job])

@@ -1,17 +1,13 @@
 """What every algorithm must do, whatever it is: one suite, parametrised over the registry.
 
-A new algorithm gets a line in `QUICK_OF` per preset and one in `LEARNING_OF`; everything else here holds for
-it unchanged. What it can do (kinds of actions, number of costs) is read from its class.
+A new algorithm gets its lines in `table`; everything here holds for it unchanged. What it can do (kinds of
+actions, number of costs) is read from its class.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import jax
@@ -30,57 +26,18 @@ from slater.runs.metrics import read_metrics
 from ..exact import behaviour, random_cmdp
 from ..problems import QUICK, pointmass, pointmass_values
 from ..runs import StopAt, weights
-
-#: settings that make a run short, per algorithm (name, preset)
-QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
-    ("pdca", None): {"warm_steps": 10, "model_steps": 10, "joint_steps": 5},
-    ("pdca", "fqe"): {"warm_steps": 10, "joint_steps": 5, "ope_steps": 5, "select_steps": 20},
-    ("pdca", "paper"): {},
-    ("bc", None): {},
-    ("bc", "released"): {},
-    ("bc-safe", None): {"which": "cost-conditioned"},
-    ("coptidice", None): {"epsilon": 0.01, "expectation": "network"},
-    ("coptidice", "released"): {},
-    ("cpq", None): {"vae_steps": 15, "vae_hidden": (16,)},
-    ("cpq", "released"): {"vae_hidden": (16,)},
-    ("mbcl", None): {"first_steps": 10, "fqi_steps": 5, "fqe_steps": 5},
-    ("cdt", None): {"context": 3, "warmup": 5},
-    ("cdt", "released"): {"context": 3, "targets": "data"},
-    ("bcq-lag", None): {"warm_steps": 15, "vae_hidden": (16,), "act_samples": 3},
-    ("bcq-lag", "released"): {"vae_hidden": (16,)},
-    ("bear-lag", None): {"warm_steps": 15, "vae_hidden": (16,), "samples": 3},
-    ("bear-lag", "released"): {"vae_hidden": (16,), "samples": 3},
-}
-#: settings with which an algorithm learns a small problem, for the test of behaviour: a tabular one if it
-#: knows discrete actions (discount .8), else the point on a line (discount .9)
-LEARNING_OF: dict[str, dict[str, Any]] = {
-    "pdca": {"steps": 3500, "warm_steps": 500, "joint_steps": 500, "ope_steps": 250, "batch_size": 128, "hidden": (64,), "eta_slow": 1e-3, "select_steps": 1000, "select_limit": 3, "deflation": 0.01, "polyak": 0.01, "select_copies": 1},  # noqa: E501
-    "bc": {"steps": 500, "batch_size": 128, "hidden": (64,)},
-    "bc-safe": {"steps": 1500, "batch_size": 128, "hidden": (64,)},
-    "coptidice": {"steps": 4000, "batch_size": 256, "hidden": (64,), "eta": 1e-3, "eta_pi": 1e-3, "expectation": "network"},  # noqa: E501
-    "cpq": {"steps": 4000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "vae_steps": 500, "eta_pi": 1e-3, "polyak": 0.01},  # noqa: E501
-    "mbcl": {"steps": 6500, "batch_size": 128, "hidden": (64,), "first_steps": 500, "fqi_steps": 200, "fqe_steps": 400},  # noqa: E501
-    "cdt": {},
-    "bcq-lag": {"steps": 4000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "warm_steps": 500, "actor_rate": 1e-3, "polyak": 0.01, "phi": 0.5, "ki": 0.003},  # noqa: E501
-    "bear-lag": {"steps": 3000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "warm_steps": 500, "actor_rate": 1e-3, "polyak": 0.01, "samples": 5, "epsilon": 1.0, "ki": 0.003},  # noqa: E501
-}  # fmt: skip
-#: algorithms that take a limit only to be judged by it
-IGNORES_LIMIT = {"bc"}
-#: algorithms that only choose among the data's episodes: cheaper under a tighter limit, but no optimum
-IMITATES = {"bc-safe"}
-#: conditioned on the sums of an episode, which in a random world are luck as much as choice; its own test
-#: has a world without luck (test_cdt)
-CONDITIONED = {"cdt"}
-#: algorithms that estimate every limit in its own unit
-IN_ITS_UNIT = {("pdca", None)}
-#: SLATER_CONFORMANCE=FILE puts algorithms of other packages here instead of ours; FILE is JSON, as
-#: {"NAME": {"quick": {SETTINGS}, "learning": {SETTINGS}, "ignores_limit": false, "imitates": false}}
-if outside := os.environ.get("SLATER_CONFORMANCE"):
-    entries = json.loads(Path(outside).read_text())
-    QUICK_OF = {(name, None): entry.get("quick", {}) for name, entry in entries.items()}
-    LEARNING_OF = {name: entry.get("learning", {}) for name, entry in entries.items()}
-    IGNORES_LIMIT = {name for name, entry in entries.items() if entry.get("ignores_limit")}
-    IMITATES = {name for name, entry in entries.items() if entry.get("imitates")}
+from .table import (
+    CONDITIONED,
+    IGNORES_LIMIT,
+    IMITATES,
+    IN_ITS_UNIT,
+    LEARNING_OF,
+    OUTSIDE,
+    QUICK_OF,
+    finished_run,
+    kinds,
+    quick,
+)  # fmt: skip
 
 
 #: one process per algorithm: its tests share a run, and what was compiled for it
@@ -98,8 +55,7 @@ LEARNED = ("pdca", "bc-safe")
 
 
 def _learned() -> list[str]:
-    ours = "SLATER_CONFORMANCE" not in os.environ
-    return [name for name in LEARNING_OF if FULL or not ours or name in LEARNED]
+    return [name for name in LEARNING_OF if FULL or OUTSIDE or name in LEARNED]
 
 
 by_name = pytest.mark.parametrize(
@@ -107,49 +63,17 @@ by_name = pytest.mark.parametrize(
 )
 
 
-def kinds(name: str) -> list[tuple[bool, int]]:
-    """(discrete, costs) of data that an algorithm must cope with: its kinds of actions, two costs if able."""
-    algorithm = deep.find(name)
-    wanted = ((False, 1), (True, 2), (False, 2), (True, 1))
-    known = [
-        (discrete, min(costs, algorithm.most_costs or costs))
-        for discrete, costs in wanted
-        if ("discrete" if discrete else "continuous") in algorithm.actions
-    ]
-    return list(dict.fromkeys(known))[:2]
-
-
-def quick(
-    name: str, preset: str | None, out: Path, data: Any, limit: str = "5",
-    watcher: deep.Watcher | None = None, seed: int = 0,
-) -> dict[str, Any]:  # fmt: skip
-    limits = [limit] * data.costs.shape[1]
-    return deep.train(
-        name, data, limits, out, seed=seed, preset=preset, options={"log_every": 10, "checkpoint_every": 10},
-        watcher=watcher, **{**QUICK, **QUICK_OF[name, preset]},
-    )  # fmt: skip
-
-
-@cache
-def base(name: str, preset: str | None, kind: int = 0) -> tuple[Path, Any]:
-    """A finished quick run, shared by the tests of a process, and its data."""
-    discrete, costs = kinds(name)[kind]
-    data, out = pointmass(discrete=discrete, costs=costs), Path(mkdtemp()) / "run"
-    quick(name, preset, out, data)
-    return out, data
-
-
 def test_the_suite_covers_every_algorithm():
     names = {name for name, _ in QUICK_OF}
     assert names == set(LEARNING_OF)
-    assert names <= set(deep.algorithms()) if outside else names == set(deep.algorithms())
+    assert names <= set(deep.algorithms()) if OUTSIDE else names == set(deep.algorithms())
 
 
 @every
 def test_trains_and_leaves_policies_that_act(name, preset):
     """On each kind of action it knows, and with two costs if it can; a preset on the first of them."""
     for kind, (discrete, _) in enumerate(kinds(name) if FULL or preset is None else kinds(name)[:1]):
-        run, data = base(name, preset, kind)
+        run, data = finished_run(name, preset, kind)
         mixture, last = (policies.load(run / f"{file}.safetensors") for file in ("mixture", "policy"))
         assert isinstance(mixture, Mixture)
         np.testing.assert_allclose(mixture.weights.sum(), 1.0)
@@ -167,7 +91,7 @@ def test_trains_and_leaves_policies_that_act(name, preset):
 
 @every_default
 def test_a_run_that_was_cut_and_resumed_ends_with_the_same_bits(name, preset, tmp_path):
-    run, data = base(name, preset)
+    run, data = finished_run(name, preset)
     with pytest.raises(KeyboardInterrupt, match="resume"):
         quick(name, preset, tmp_path / "cut", data, watcher=StopAt(30))
     deep.resume(tmp_path / "cut", data)
@@ -176,7 +100,7 @@ def test_a_run_that_was_cut_and_resumed_ends_with_the_same_bits(name, preset, tm
 
 @every_default
 def test_another_seed_gives_other_bits(name, preset, tmp_path):
-    run, data = base(name, preset)
+    run, data = finished_run(name, preset)
     quick(name, preset, tmp_path / "other", data, seed=1)
     assert weights(tmp_path / "other") != weights(run)
 
@@ -188,7 +112,7 @@ def test_a_limit_means_the_same_in_every_unit(name, preset, tmp_path):
     Not the last for an algorithm that estimates whole episodes under a limit on them and discounted sums
     under a limit on those, without converting: `test_model` has its units.
     """
-    run, data = base(name, preset)
+    run, data = finished_run(name, preset)
     for number, limit in enumerate(("0.2/step", "2/discounted")[: 1 if (name, preset) in IN_ITS_UNIT else 2]):
         quick(name, preset, tmp_path / str(number), data, limit)
         assert weights(tmp_path / str(number)) == weights(run), limit
@@ -196,7 +120,7 @@ def test_a_limit_means_the_same_in_every_unit(name, preset, tmp_path):
 
 @pytest.mark.parametrize(("name", "preset"), [pair for pair in QUICK_OF if pair[0] in IGNORES_LIMIT])
 def test_what_ignores_the_limit_does(name, preset, tmp_path):
-    run, data = base(name, preset)
+    run, data = finished_run(name, preset)
     quick(name, preset, tmp_path / "other", data, "1")
     assert weights(tmp_path / "other") == weights(run)
 
@@ -205,7 +129,7 @@ def test_what_ignores_the_limit_does(name, preset, tmp_path):
 def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
     """The state's policy and the file's: equal probabilities, or equal means and spreads of drawn actions."""
     for kind in range(len(kinds(name))):
-        run, data = base(name, preset, kind)
+        run, data = finished_run(name, preset, kind)
         algorithm = algorithm_of(deep.read_run(run), data)
         task = algorithm.task(data, [5.0] * len(data.cost_names))
         algorithm = algorithm.informed(data, task)
