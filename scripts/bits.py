@@ -23,7 +23,7 @@ from safetensors.numpy import load_file
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.deep.conformance.test_every_algorithm import QUICK_OF, kinds  # noqa: E402
+from tests.deep.conformance.table import QUICK_OF, kinds  # noqa: E402
 from tests.deep.problems import QUICK, pointmass  # noqa: E402
 
 import slater.deep as deep  # noqa: E402

@@ -22,7 +22,7 @@ import optax
 from jax import Array
 
 from slater.deep.nets.critic import Critic
-from slater.deep.nets.mlp import MLP
+from slater.deep.nets.mlp import MLP, polyak
 from slater.deep.nets.policy import Categorical, Gaussian, PolicyNetwork
 from slater.errors import InputError
 from slater.policy import CategoricalPolicy, GaussianPolicy
@@ -193,7 +193,7 @@ def _update(
     step, opt_alpha = adam.update(entropy - task.target_entropy, state.opt_alpha)
     log_alpha = optax.apply_updates(state.log_alpha, step)
 
-    q_target = jax.tree.map(lambda old, new: old + config.polyak * (new - old), state.q_target, q)
+    q_target = polyak(state.q_target, q, config.polyak)
     new = State(pi, q, q_target, log_alpha, opt_pi, opt_q, opt_alpha)
     return new, jnp.stack([loss_q, entropy, alpha])
 

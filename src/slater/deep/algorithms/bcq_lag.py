@@ -39,7 +39,7 @@ from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch
 from slater.deep.game.dual import DualState
 from slater.deep.nets.critic import Critic
-from slater.deep.nets.mlp import MLP
+from slater.deep.nets.mlp import MLP, polyak
 from slater.deep.nets.vae import CVAE, make_cvae
 from slater.deep.task import Task
 from slater.errors import InputError
@@ -189,7 +189,7 @@ class BCQLag(Algorithm[BCQLagConfig, BCQLagState]):
         loss_actor, grads = jax.value_and_grad(loss)(state.perturbation)
         updates, opt_actor = self.adam_actor.update(grads, state.opt_actor)
         actor = optax.apply_updates(state.perturbation, updates)
-        target = jax.tree.map(lambda t, o: t + self.config.polyak * (o - t), state.perturbation_target, actor)
+        target = polyak(state.perturbation_target, actor, self.config.polyak)
         state = replace(state, perturbation=actor, perturbation_target=target, opt_actor=opt_actor)
 
         s = batch.s0 if self.config.excess_at == "initial" else batch.s

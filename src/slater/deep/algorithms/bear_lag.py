@@ -38,6 +38,7 @@ from slater.deep.algorithms.lagrangian import (
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch
 from slater.deep.game.dual import DualState
+from slater.deep.nets.mlp import polyak
 from slater.deep.nets.policy import Gaussian, make_policy
 from slater.deep.nets.vae import CVAE, make_cvae
 from slater.deep.task import Task
@@ -175,7 +176,7 @@ class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
         updates, opt_pi = self.adam_pi.update(grads, state.opt_pi)
         pi = optax.apply_updates(state.pi, updates)
         rate = 1.0 if phase == "warm" else config.polyak
-        pi_target = jax.tree.map(lambda t, o: t + rate * (o - t), state.pi_target, pi)
+        pi_target = polyak(state.pi_target, pi, rate)
         log_alpha = jnp.clip(
             state.log_alpha + config.alpha_rate * alpha * (distance - config.epsilon), -5.0, 5.0
         )

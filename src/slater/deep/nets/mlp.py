@@ -65,6 +65,10 @@ def _standardised(x: Array) -> Array:
 
 
 def polyak(target: Tree, online: Tree, rate: float) -> Tree:
-    """Move a target network: target + rate (online - target), leaf by leaf."""
+    """Move a target network: target + rate (online - target), leaf by leaf.
+
+    `optax.incremental_update` is the same step in other roundings, rate online + (1 - rate) target: with it
+    every run with target networks would have other bits, for nothing.
+    """
     moved: Tree = jax.tree.map(lambda t, o: t + rate * (o - t), target, online)
     return moved
