@@ -1,6 +1,6 @@
 """Faults at random moments: whatever is killed, interrupted or left without disk goes on to the same bits.
 
-    python -m tests.crashes --faults 200 --seed 0
+    python -m tests.crashes --faults 200 --seed 0 --log chains.jsonl
 
 Every command is first run undisturbed. Then it is run again and again under one to three faults in a row,
 each at a random moment, and once without; what it leaves must be, to the bit, what the undisturbed run left.
@@ -12,7 +12,9 @@ A fault is one of
     rename     the n-th os.replace of the process fails with an input/output error
 
 Moments are drawn in CPU time of all processes of the command, so that they do not depend on the machine's
-load. Commands run in forks of this process, which has imported everything and computed nothing.
+load. Commands run in forks of this process, which has imported everything and computed nothing. A chain is
+drawn from the seed and its number, and begins with the fault that its command has met least often, so that
+every command meets every fault. With --log the chains are kept as they end, and the same line goes on.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -246,8 +248,8 @@ class Outcome:
 class Harness:
     """Undisturbed runs, and runs under faults that must equal them."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.rng = folder, random.Random(seed)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.clean: dict[str, tuple[float, int, int, Any]] = {}
         self.number = 0
         self.data = folder / "data.npz"
@@ -275,8 +277,8 @@ class Harness:
                 shutil.rmtree(out)
         return self.clean[name]
 
-    def chain(self, name: str, faults: Sequence[str]) -> Outcome:
-        """Run under the faults, one after the other, then to the end; compare."""
+    def chain(self, name: str, faults: Sequence[str], rng: random.Random) -> Outcome:
+        """Run under the faults at moments of `rng`, one after the other, then to the end; compare."""
         command = COMMANDS[name]
         used, renames, size, expected = self.undisturbed(name)
         self.number += 1
@@ -298,12 +300,12 @@ class Harness:
                 said.write_bytes(b"")
                 options: dict[str, Any] = {}
                 if fault in ("kill", "interrupt"):
-                    options["after"] = self.rng.uniform(0.0, 1.05) * used
+                    options["after"] = rng.uniform(0.0, 1.05) * used
                     options["number"] = signal.SIGKILL if fault == "kill" else signal.SIGINT
                 elif fault == "rename":
-                    options["fails_at"] = self.rng.randint(1, max(renames, 1))
+                    options["fails_at"] = rng.randint(1, max(renames, 1))
                 elif fault == "disk":
-                    room = int(self.rng.uniform(0.02, 0.9) * size)
+                    room = int(rng.uniform(0.02, 0.9) * size)
                     mount(out, used_blocks(out) + room, again=True)
                 code, _, _, came = run(going_on(self.data, out), said, **options)
                 if came or (fault == "disk" and code != 0):
@@ -378,12 +380,40 @@ def may_mount() -> bool:
         return done.returncode == 0
 
 
+def draw(
+    outcomes: Sequence[Outcome], seed: int, commands: Sequence[str], small_disks: bool
+) -> tuple[str, list[str], random.Random]:
+    """The next chain after those that ended: a command, one to three faults, where moments come from."""
+    rng = random.Random(f"{seed} {len(outcomes)}")
+    came = Counter((outcome.command, fault) for outcome in outcomes for fault in outcome.faults)
+    # the command that is furthest behind its share
+    counts = {name: sum(came[name, fault] for fault in COMMANDS[name].faults) for name in commands}
+    name = min(commands, key=lambda name: counts[name] / COMMANDS[name].share)
+    possible = [fault for fault in COMMANDS[name].faults if small_disks or fault != "disk"]
+    rng.shuffle(possible)  # a tie is broken by chance
+    first = min(possible, key=lambda fault: came[name, fault])
+    return name, [first, *(rng.choice(possible) for _ in range(rng.randint(0, 2)))], rng
+
+
+def read_log(path: Path | None, seed: int) -> list[Outcome]:
+    """The chains of this seed that were kept."""
+    if path is None or not path.exists():
+        return []
+    rows = map(json.loads, path.read_text().splitlines())
+    return [
+        Outcome(row["command"], tuple(row["faults"]), row["verdict"], row["words"])
+        for row in rows
+        if row["seed"] == seed
+    ]
+
+
 def main() -> int:
     """Print a line per chain, then a table; the exit code is 1 if anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=list(COMMANDS), choices=list(COMMANDS))
+    parser.add_argument("--log", type=Path, help="keep the chains here; what it holds is not run again")
     options = parser.parse_args()
     # before anything computes: one thread, quick compilation, and compiled programs kept
     from slater.threads import use_one_thread
@@ -404,19 +434,17 @@ def main() -> int:
     small_disks = may_mount()
     if not small_disks:
         print("full disks are left out: a small tmpfs needs root")
-    outcomes: list[Outcome] = []
-    counts = Counter[str]()
+    outcomes = read_log(options.log, options.seed)
     with tempfile.TemporaryDirectory(prefix="slater-crashes-") as folder:
-        harness = Harness(Path(folder), options.seed)
-        rng = random.Random(options.seed)
-        while counts.total() < options.faults:
-            # the command that is furthest behind its share
-            name = min(options.only, key=lambda name: counts[name] / COMMANDS[name].share)
-            possible = [fault for fault in COMMANDS[name].faults if small_disks or fault != "disk"]
+        harness = Harness(Path(folder))
+        while (total := sum(len(outcome.faults) for outcome in outcomes)) < options.faults:
+            name, faults, rng = draw(outcomes, options.seed, options.only, small_disks)
             began = time.monotonic()
-            outcome = harness.chain(name, [rng.choice(possible) for _ in range(rng.randint(1, 3))])
+            outcome = harness.chain(name, faults, rng)
             outcomes.append(outcome)
-            counts[name] += len(outcome.faults)
+            if options.log is not None:
+                with options.log.open("a") as file:
+                    file.write(json.dumps({"seed": options.seed, **asdict(outcome)}) + "\n")
             print(
                 f"{outcome.command}: {', '.join(outcome.faults)}: {outcome.verdict} {outcome.words} "
                 f"({time.monotonic() - began:.0f} s)",
@@ -426,7 +454,6 @@ def main() -> int:
     for (name, fault), count in sorted(table.items()):
         print(f"{name:12} {fault:10} {count}")
     verdicts = Counter(outcome.verdict for outcome in outcomes)
-    total = sum(len(outcome.faults) for outcome in outcomes)
     print(f"{total} faults in {len(outcomes)} chains: " + ", ".join(f"{n} {v}" for v, n in verdicts.items()))
     return 1 if verdicts["wrong"] else 0
 

@@ -81,6 +81,18 @@ def test_measures_are_the_sums_of_the_slow_way(world):
         assert measured[unit] == pytest.approx(value, rel=1e-6, abs=1e-9), unit
 
 
+@given(world=worlds(), unit=st.sampled_from(UNITS), bound=st.floats(0, 30))
+def test_an_episode_is_above_a_limit_if_it_alone_measures_above_it(world, unit, bound):
+    gamma, horizon, costs, terminated = world
+    limit = Limit(bound, unit, "wear")
+    alone = [
+        rolled(gamma, [one], [end]).measured("wear", horizon)[unit]
+        for one, end in zip(costs, terminated, strict=True)
+    ]
+    share = rolled(gamma, costs, terminated).share_above(limit, horizon)
+    assert share == np.mean(np.array(alone) > bound)
+
+
 @given(world=worlds(), rate=st.floats(1e-3, 10))
 def test_at_a_constant_rate_measured_converted_and_printed_are_one_number(world, rate):
     """Episodes of full length that cost the same in every step: the assumption of every conversion."""

@@ -217,19 +217,29 @@ class Units:
         Per step is the cost per step lived, sum of costs / sum of lengths. Where critics bootstrap through
         timeouts, the discounted sum goes on after a timeout at the episode's own rate.
         """
+        each = self.measure_each(costs, discounted, lengths, terminated)
+        steps = np.asarray(lengths, np.float64)
+        measured = {quantity: float(values.mean()) for quantity, values in each.items()}
+        measured["step"] = float(np.sum(each["episode"]) / steps.sum())
+        return measured
+
+    def measure_each(
+        self, costs: ArrayLike, discounted: ArrayLike, lengths: ArrayLike, terminated: ArrayLike
+    ) -> dict[Quantity, NDArray[np.float64]]:
+        """What each episode cost by itself, in every unit, each of shape (E,); arguments as in `measure`."""
         sums, ends = np.asarray(costs, np.float64), np.asarray(terminated, np.bool_)
         steps, sums_discounted = np.asarray(lengths, np.float64), np.asarray(discounted, np.float64)
-        measured: dict[Quantity, float] = {
-            "episode": float(sums.mean()),
-            "step": float(sums.sum() / steps.sum()),
-        }
         if self.bootstrap_timeouts:
             after = self.gamma**steps / (1 - self.gamma) * sums / steps
             sums_discounted = np.where(ends, sums_discounted, sums_discounted + after)
-        measured["discounted"] = float(sums_discounted.mean())
+        each: dict[Quantity, NDArray[np.float64]] = {
+            "episode": sums,
+            "step": sums / steps,
+            "discounted": sums_discounted,
+        }
         if self.gamma < 1:
-            measured["normalised"] = (1 - self.gamma) * measured["discounted"]
-        return measured
+            each["normalised"] = (1 - self.gamma) * sums_discounted
+        return each
 
     def episode(self, limit: Limit) -> float:
         """`limit` as an undiscounted sum over an episode of `horizon` steps."""

@@ -73,6 +73,24 @@ def test_info_with_named_limits_on_two_costs(capsys, tmp_path):
     assert "return against far" in run(capsys, "info", tmp_path / "a.hdf5")[1]
 
 
+def test_every_panel_of_the_picture_has_the_share_within_its_own_limit(capsys, tmp_path, monkeypatch):
+    """Few episodes keep both limits at once, so that the share of both is none of the labels."""
+    from matplotlib.figure import Figure
+
+    data = walk(episodes=40, costs=("near", "far"))
+    save(data, tmp_path / "a.hdf5")
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    bounds = {name: float(np.median(data.episodes.costs[:, i])) for i, name in enumerate(data.cost_names)}
+    limits = [f"{name}={bound!r}" for name, bound in bounds.items()]
+    assert run(capsys, "info", tmp_path / "a.hdf5", "--out", tmp_path / "a.png", "--limit", *limits)[0] == 0
+    both = data.episodes.within(list(bounds.values())).mean()
+    for index, (panel, bound) in enumerate(zip(drawn[0].axes[:2], bounds.values(), strict=True)):
+        own = (data.episodes.costs[:, index] <= bound).mean()
+        assert own != both
+        assert [text.get_text() for text in panel.texts] == [f" {bound:g}: {own:.0%} within"]
+
+
 def test_info_on_discrete_actions(capsys, tmp_path):
     save(walk(discrete=True, metadata=Metadata(num_actions=4)), tmp_path / "a.npz")
     code, out, _ = run(capsys, "info", tmp_path / "a.npz", "--out", tmp_path / "a.svg")

@@ -123,8 +123,12 @@ def test_evaluate_compares_with_the_limit(data, tmp_path, capsys, monkeypatch):
     (verdict,) = answer["limits"]
     assert verdict["limit"] == 5.0
     assert verdict["within"] == (verdict["mean"] <= 5.0)
+    over = [episode[f"costs/{verdict['cost']}"] > 5.0 for episode in answer["episodes"]]
+    assert verdict["episodes_above"] == np.mean(over)
     assert slater("evaluate", out, "--last", "--episodes", "3") == 0
-    assert "the limit 5" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "the limit 5; " in said
+    assert "% of the episodes are above it" in said
     assert slater("evaluate", out, "--members", "--episodes", "2", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     outputs = {row["output"]: row for row in answer["outputs"]}

@@ -112,6 +112,22 @@ def test_estimates_that_failed_their_check_do_not_say_that_limits_are_kept(tmp_p
     assert open_run(write_run(tmp_path / "c", result=above)).result.keeps_limits is False
 
 
+def test_what_a_mixture_means_for_single_episodes_is_said_where_it_is_described(tmp_path):
+    """Shares by member, and in how many episodes a policy acts that is above the limit by itself."""
+    members = [
+        {"step": 100, "weight": 0.25, "estimates": {"reward": 3.0, "cost": 10.0}},
+        {"step": 200, "weight": 0.75, "estimates": {"reward": 1.0, "cost": 1.0}},
+    ]
+    result = open_run(write_run(tmp_path / "a", result={**RESULT, "members": members})).result
+    sentence = "in 25% of the episodes a policy acts whose mean cost is above the limit by its estimate"
+    for text in (str(result), result._repr_html_(), "\n".join(result.judged())):
+        assert sentence in text
+    assert "75% step 200, 25% step 100" in result.describe_mixture()
+    safe = [{**members[0], "estimates": members[1]["estimates"]}, members[1]]
+    result = open_run(write_run(tmp_path / "b", result={**RESULT, "members": safe})).result
+    assert result.single_episodes() == []
+
+
 def test_the_environment_is_the_runs_own_else_the_one_that_its_data_name(tmp_path):
     write_run(tmp_path)
     assert open_run(tmp_path).env is None

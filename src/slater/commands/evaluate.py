@@ -111,7 +111,8 @@ def run(args: list[str]) -> int:
     for verdict in verdicts:
         word = "within" if verdict["within"] else "ABOVE"
         measured = f"{verdict['mean']:.4g} {verdict['unit']}"
-        print(f"{verdict['cost']}: {measured}, {word} the limit {verdict['limit']:g}")
+        above = f"{verdict['episodes_above']:.0%} of the episodes are above it"
+        print(f"{verdict['cost']}: {measured}, {word} the limit {verdict['limit']:g}; {above}")
     return 0
 
 
@@ -191,6 +192,7 @@ def _verdicts(
                 "mean": mean,
                 "unit": _UNITS[limit.unit],
                 "within": mean <= limit.value,
+                "episodes_above": result.share_above(limit, horizon),
             }
         )
     return verdicts

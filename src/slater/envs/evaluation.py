@@ -16,7 +16,7 @@ from slater.envs.making import make
 from slater.envs.scores import Scores, dsrl_scores
 from slater.envs.workers import Workers
 from slater.errors import InputError
-from slater.limits import Quantity, Units
+from slater.limits import Limit, Quantity, Units
 from slater.policy import Policy
 
 __all__ = ["Rollout", "Summary", "record", "rollout"]
@@ -116,16 +116,30 @@ class Rollout:
         Discounted sums are those of the endless process, as in estimates and limits: after a timeout they go
         on at the episode's rate. A lone cost of a name unknown here is the scalar one.
         """
+        units, episodes = self._episodes(name, horizon)
+        return units.measure(*episodes)
+
+    def share_above(self, limit: Limit, horizon: int | None = None) -> float:
+        """The share of episodes that by themselves cost more than the limit, in its own unit.
+
+        A limit is on the mean over episodes: single ones may be above it, the more so those of a mixture.
+        """
+        units, episodes = self._episodes(str(limit.cost), horizon)
+        return float(np.mean(units.measure_each(*episodes)[limit.unit] > limit.value))
+
+    def _episodes(
+        self, name: str, horizon: int | None
+    ) -> tuple[Units, tuple[Floats, Floats, NDArray[np.int64], NDArray[np.bool_]]]:
+        """The setting, and what `Units.measure` is given: sums, discounted sums, lengths, ends."""
         alone = name not in self.cost_names
         if alone:
             self.mean_costs([name])  # refuses a name that means nothing
         index = None if alone else self.cost_names.index(name)
         costs = self.cost if index is None else self.costs[:, index]
         sums = self.discounted_cost if index is None else self.discounted_costs[:, index]
-        endless = self.discount < 1
         length = int(self.lengths.max()) if horizon is None else horizon
-        units = Units(self.discount, length, bootstrap_timeouts=endless)
-        return units.measure(costs, sums, self.lengths, self.terminated)
+        units = Units(self.discount, length, bootstrap_timeouts=self.discount < 1)
+        return units, (costs, sums, self.lengths, self.terminated)
 
     def scores(self, limit: float) -> Scores | None:
         """DSRL-normalised scores at a limit on the scalar cost per episode; None without constants."""

@@ -156,7 +156,7 @@ class Result:
             verdict = ""
             if value is not None and limit is not None:
                 within = "within" if self.trusted else "within, by estimates that failed their check"
-                verdict = within if value <= limit * (1 + 1e-6) + 1e-9 else "ABOVE"
+                verdict = "ABOVE" if _above(value, limit) else within
             lines.append((name, _figure(value, "not estimated"), _figure(limit), verdict))
         return lines
 
@@ -187,7 +187,8 @@ class Result:
 
         rows = [(self._unit, "estimated", "limit", ""), *self._lines()]
         cells = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-        notes = "".join(f"<br>warning: {escape(text)}" for text in self.warnings)
+        said = [*self.single_episodes(), *(f"warning: {text}" for text in self.warnings)]
+        notes = "".join(f"<br>{escape(text)}" for text in said)
         head = escape(f"{self.algorithm}, {self.steps} steps, seed {self.seed}, in {self.folder}")
         return f"{head}<table>{cells}</table>{escape(self.describe_mixture())}{notes}"
 
@@ -211,7 +212,7 @@ class Result:
             above = sum(
                 member.weight
                 for member in self.members
-                if most is not None and member.estimates and member.estimates[limit.cost] > most * (1 + 1e-6)
+                if most is not None and member.estimates and _above(member.estimates[limit.cost], most)
             )
             if 0 < above < 1:
                 sentences.append(
@@ -259,6 +260,11 @@ class Result:
             record["mixture_per_episode"] = dict(self.per_episode)
         record |= self.details
         return record | ({"warnings": list(self.warnings)} if self.warnings else {})
+
+
+def _above(value: float, limit: float) -> bool:
+    """Whether an estimate is above a limit by more than its rounding."""
+    return not value <= limit * (1 + 1e-6) + 1e-9
 
 
 def _figure(value: float | None, missing: str = "") -> str:
