@@ -196,6 +196,8 @@ def test_options_may_come_before_arguments_and_wrong_ones_are_named(
     assert "did you mean 'pdca'" in bad(capsys, "train", "pdcaa", "nowhere.hdf5", "--limit", "20")
     assert "Did you mean --steps" in bad(capsys, "train", "pdca", "nowhere.hdf5", "--stepz", "4")
     assert "no place for 'three'" in bad(capsys, "train", "pdca", "two", "three")
+    words = bad(capsys, "train", "pdca", "two", "--limit", "a=1", "b=2")
+    assert "no place for 'b=2' (an option that takes one value is given again for each" in words
     assert "no run or policy file nowhere" in bad(capsys, "evaluate", "nowhere")
     assert not Path("runs/pdca-nowhere").exists()
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import errno
 import importlib
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from slater import __version__
-from slater.errors import InputError
+from slater.errors import DataWarning, InputError
 from slater.interrupts import none_swallowed
 
 __all__ = ["COMMANDS", "main"]
@@ -44,6 +47,23 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 
+@contextmanager
+def data_warnings_as_lines() -> Iterator[None]:
+    """Print what data give rise to say as a line, once each, without a place in the code."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, DataWarning):
+                print(f"slater: warning: {message}", file=sys.stderr)
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.filterwarnings("default", category=DataWarning)
+        warnings.showwarning = show
+        yield
+
+
 def _overview() -> str:
     width = max((len(name) for name in COMMANDS), default=0)
     rows = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items())
@@ -69,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"slater: error: there is no command {name!r}; choose one of {known}.", file=sys.stderr)
         return BAD_INPUT
     try:
-        with none_swallowed():
+        with none_swallowed(), data_warnings_as_lines():
             command = importlib.import_module(f"slater.commands.{COMMANDS[name][0]}")
             return int(command.run(rest))
     except InputError as error:

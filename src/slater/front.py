@@ -127,7 +127,8 @@ def evaluate(
     )  # fmt: skip
     if saved is not None and place is not None:
         name = "mixture" if place.is_dir() else place.name.removesuffix(".safetensors")
-        add_evaluation(saved.folder, Evaluation.of(name, ran, saved.task.costs, None))
+        file = place / "mixture.safetensors" if place.is_dir() else place
+        add_evaluation(saved.folder, Evaluation.of(name, file, ran, saved.task, None))
     return ran
 
 

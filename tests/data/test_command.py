@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from slater.cli import main
+from slater.commands.data import Check
+from slater.commands.parse import parse
+from slater.commands.reading import Reading
 from slater.data import Dataset, Metadata, load, save
 from slater.data.files import open_file
 from slater.data.summary import frontier, summarise
@@ -111,6 +114,17 @@ def test_check_lists_problems_and_sets_the_exit_code(capsys, file, tmp_path):
     code, out, _ = run(capsys, "check", tmp_path / "bad.hdf5", "--json")
     assert code == 1
     assert "bad.hdf5" in json.loads(out)["errors"][0]["message"]
+
+
+def test_how_a_file_is_read_survives_as_words_of_a_command():
+    given = Reading(
+        columns=("observations=x,y", "costs=c"), cost_names=("wear",), env_id="bullet/BallRun", horizon=9,
+        action_low=(-1.0, -2.0), action_high=(1.0,), num_actions=None, discrete=False, clip_actions=True,
+        drop_missing=True,
+    )  # fmt: skip
+    assert parse(Check, ["a.csv", *given.words()], "data check").reading == given
+    assert parse(Check, ["a.csv", *Reading(discrete=True).words()], "data check").reading.discrete is True
+    assert Reading().words() == []
 
 
 def test_convert(capsys, file, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from slater.data import ReadOptions, inspect, load, save
 from slater.data.files import open_file
-from slater.errors import InputError
+from slater.errors import DataWarning, InputError
 
 from .make import same, walk
 
@@ -207,6 +207,48 @@ def test_gaps_in_time_constant_columns_and_repeated_rows_are_reported(table):
     times[7] = "2024-05-01 11:00:00"
     warnings = inspect(table(when=times), ReadOptions(columns=columns)).warnings
     assert [w.rows for w in warnings if w.field == "time"] == [(7,)]
+
+
+def test_reading_says_what_the_checks_found(table):
+    """Nobody has to run `data check` to hear that rows were left out."""
+    path = table(x={1: ""}, wear={6: "-1"})
+    with pytest.warns(DataWarning) as said:
+        load(path, columns=COLUMNS, missing="drop")
+    texts = [str(warning.message) for warning in said]
+    assert f"{path}: rows: is missing here; the row is left out [1 row: 1], numbered from 0" in texts
+    assert any("the cost 'wear' is negative" in text and "[1 row: 6]" in text for text in texts)
+
+
+def test_a_column_given_twice_for_a_role_is_refused(table):
+    with pytest.raises(InputError, match="'x' is given twice for observations"):
+        load(table(), columns={**COLUMNS, "observations": ["x", "v", "x"]})
+    with pytest.raises(InputError, match="'x' is given twice for observations"):
+        load(table(), columns={**COLUMNS, "observations": ["x*", "x"]})
+
+
+def test_amounts_in_whole_numbers_are_not_taken_for_actions_without_a_word(table):
+    amounts = {row: str((18, 21, 25)[row % 3]) for row in range(8)}
+    columns = load_columns()
+    messages = [w.message for w in inspect(table(throttle=amounts), ReadOptions(columns=columns)).warnings]
+    (found,) = [text for text in messages if "discrete" in text]
+    assert "26 discrete actions, of which 3 occur" in found
+    for told in ({"discrete": True}, {"num_actions": 30}, {"discrete": False}):
+        warnings = inspect(table(throttle=amounts), ReadOptions(columns=columns, **told)).warnings
+        assert not [w for w in warnings if "discrete" in w.message]
+    every = {row: str(row % 3) for row in range(8)}
+    warnings = inspect(table(throttle=every), ReadOptions(columns=columns)).warnings
+    assert not [w for w in warnings if "discrete" in w.message]
+
+
+def test_a_cost_that_is_always_the_same_and_a_column_that_single_precision_rounds_are_reported(table):
+    path = table(wear=dict.fromkeys(range(8), ".5"), x={row: str(1731800000 + 60 * row) for row in range(8)})
+    found = inspect(path, ReadOptions(columns=load_columns())).warnings
+    assert any("the cost 'wear' is 0.5 in every row" in w.message for w in found)
+    (coarse,) = [w for w in found if "single precision" in w.message]
+    assert "'x': values near 1.7318e+09 are kept in steps of 128" in coarse.message
+    whole = table(x={row: str(row / 3) for row in range(8)})
+    warnings = inspect(whole, ReadOptions(columns=load_columns())).warnings
+    assert not [w for w in warnings if "single precision" in w.message]
 
 
 def test_copied_episodes_are_reported(tmp_path):

@@ -39,6 +39,9 @@ def test_train_from_a_csv_in_one_line_and_resume(table, tmp_path, capsys):
     assert main(line) == 2
     assert "the column 'square' is NaN or infinite [1 row: 30]" in capsys.readouterr().err
     assert main([*line, "--drop-missing"]) == 0
+    # what reading found is said where the reading is done
+    left_out = "rows: is missing here; the row is left out [1 row: 30], numbered from 0"
+    assert capsys.readouterr().err.count(left_out) == 1
     run = read_run(out)
     assert run.reading == {
         "columns": {text.partition("=")[0]: text.partition("=")[2].split(",") for text in COLUMNS},
@@ -59,6 +62,13 @@ def test_train_from_a_csv_in_one_line_and_resume(table, tmp_path, capsys):
     assert (
         "not observations=place,square actions=push_a,push_b rewards=gain costs=wear episode=place" in error
     )
+
+
+def test_a_sweep_says_once_what_reading_found(table, tmp_path, capfd):
+    line = ["train", "bc", str(table), "--columns", *COLUMNS, "--limit", "5", "--no-estimate", "--fill"]
+    line += ["forward", "--seeds", "2", "--out", str(tmp_path / "sweep")]
+    assert main([*line, *(f"--set={text}" for text in SETTINGS)]) == 0
+    assert capfd.readouterr().err.count("was missing and has the value of the row before [1 row: 30]") == 1
 
 
 def test_the_same_in_python(table, tmp_path):

@@ -13,8 +13,10 @@ from typing import Any
 from slater.commands.parse import Positional, parse
 from slater.commands.runs import run_table
 from slater.errors import InputError
+from slater.limits import Limit
 from slater.runs import SavedRun, find_runs, open_run
-from slater.runs.evaluations import Evaluation, add_evaluation
+from slater.runs.evaluations import Evaluation, add_evaluation, digest_of
+from slater.runs.result import LimitRecord
 
 __all__ = ["run"]
 
@@ -61,7 +63,7 @@ def run(args: list[str]) -> int:
         for one in finished:
             _measure(one, options.env, options)
     rows = [_row(one, options.env) for one in finished]
-    rows += _means(rows)
+    rows += _means(finished, rows)
     print(json.dumps(rows, indent=1) if options.json else run_table(rows))
     return 0
 
@@ -79,16 +81,19 @@ def _measure(saved: SavedRun, env: str, options: Options) -> None:
     """Roll the mixture out, unless that was done in the same way before."""
     from slater.envs import rollout
 
+    file = saved.folder / "mixture.safetensors"
+    wanted = ("mixture", env, options.episodes, options.seed, None, False, digest_of(file))
     for known in saved.evaluations:
-        if (known.policy, known.env, known.episodes, known.seed, known.limits, known.deterministic) == (
-            "mixture", env, options.episodes, options.seed, None, False,
+        if wanted == (
+            known.policy, known.env, known.episodes, known.seed, known.limits, known.deterministic,
+            known.digest,
         ):  # fmt: skip
             return
     print(f"slater: {options.episodes} episodes of {saved.folder}", file=sys.stderr)
     ran = rollout(
         saved.result.policy, env, episodes=options.episodes, seed=options.seed, discount=saved.task.gamma
     )
-    add_evaluation(saved.folder, Evaluation.of("mixture", ran, saved.task.costs, None))
+    add_evaluation(saved.folder, Evaluation.of("mixture", file, ran, saved.task, None))
 
 
 def _row(saved: SavedRun, env: str | None) -> dict[str, Any]:
@@ -107,25 +112,39 @@ def _row(saved: SavedRun, env: str | None) -> dict[str, Any]:
         for name, mean in measured.means.items():
             row[f"measured/{name}"] = mean
             row[f"measured/{name} ±"] = measured.errors[name]
-        limits = {limit.cost: limit.episode for limit in result.limits}
-        if all(limit is not None for limit in limits.values()):
-            kept = all(measured.means[cost] <= limit for cost, limit in limits.items() if limit is not None)
-            row["kept in episodes"] = "yes" if kept else "no"
+        kept = [_kept(limit, measured) for limit in result.limits]
+        row["kept in episodes"] = "no" if False in kept else "not known" if None in kept else "yes"
     return row
 
 
-def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _kept(limit: LimitRecord, measured: Evaluation) -> bool | None:
+    """Whether the episodes kept a limit, in the unit in which it was given; None where that is not known."""
+    given = Limit.parse(limit.given)
+    sums = measured.units.get(limit.cost) or {"episode": measured.means[limit.cost]}
+    return sums[given.unit] <= given.value if given.unit in sums else None
+
+
+def _alike(saved: SavedRun) -> str:
+    """What runs have in common that differ in the seed alone: settings as decided, limits, data."""
+    run = saved.run
+    return json.dumps(
+        [run.algorithm, run.preset, run.limits, saved.record.config, run.fingerprint], sort_keys=True,
+        default=str,
+    )  # fmt: skip
+
+
+def _means(finished: Sequence[SavedRun], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A line for every group of runs that differ in the seed alone."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["algorithm"], row["preset"], row["limits"], row.get("env")), []).append(row)
+    groups: dict[tuple[str, Any], list[Mapping[str, Any]]] = {}
+    for saved, row in zip(finished, rows, strict=True):
+        groups.setdefault((_alike(saved), row.get("env")), []).append(row)
     lines = []
-    for (algorithm, preset, limits, env), group in groups.items():
-        if len(group) < 2:
+    for (_, env), group in groups.items():
+        seeds = {row["seed"] for row in group}
+        if len(seeds) < len(group) or len(group) < 2:  # the same run twice is no second seed
             continue
-        line: dict[str, Any] = {
-            "run": f"mean of {len(group)} seeds", "algorithm": algorithm, "preset": preset, "limits": limits
-        }  # fmt: skip
+        line: dict[str, Any] = {"run": f"mean of {len(group)} seeds, as {group[0]['run']}"}
+        line |= {name: group[0][name] for name in ("algorithm", "preset", "limits")}
         for name in dict.fromkeys(name for row in group for name in row):
             values = [row[name] for row in group if isinstance(row.get(name), float)]
             if (

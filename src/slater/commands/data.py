@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from slater.commands.parse import Positional, choose, parse
-from slater.commands.reading import missing_of
+from slater.commands.reading import Reading
 from slater.data.download import locate
 from slater.data.files import convert, inspect, open_file
-from slater.data.formats.base import ReadOptions, parse_columns
 from slater.data.summary import summarise
 from slater.data.summary_views import draw, summary_text
 from slater.errors import InputError
@@ -32,51 +30,6 @@ COMMANDS = {
     "check": "every problem of a file, with rows: slater data check FILE",
     "convert": "the same data in another format: slater data convert FILE NEW",
 }
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How to read the file, where it does not say so itself."""
-
-    columns: tuple[str, ...] = ()
-    """ROLE=NAME[,NAME...] for files with other names, e.g. observations=x,y costs=infos/cost; roles are
-    observations, actions, rewards, costs, terminals, timeouts, next_observations, episode, propensity,
-    source and time (checked for gaps); a name may be a pattern such as obs_*, and - leaves a role out."""
-    cost_names: tuple[str, ...] = ()
-    """Names of the costs, in the order of their columns."""
-    env_id: str | None = None
-    """Environment that the data came from."""
-    horizon: int | None = None
-    """Steps after which an episode is cut."""
-    action_low: tuple[float, ...] = ()
-    """Lower bounds of continuous actions: one for all, or one per dimension."""
-    action_high: tuple[float, ...] = ()
-    """Upper bounds of continuous actions: one for all, or one per dimension."""
-    num_actions: int | None = None
-    """Number of discrete actions."""
-    discrete: bool | None = None
-    """Whether actions are indices; by default, if there is one whole number per row."""
-    clip_actions: bool = False
-    """Clip actions to the bounds instead of reporting those outside as errors."""
-    drop_missing: bool = False
-    """Leave out rows that lack a number; they are counted."""
-    fill: Literal["forward"] | None = None
-    """Fill a missing number with that of the row before, in the same episode; filled rows are counted."""
-
-    def options(self) -> ReadOptions:
-        """The same for the library."""
-        return ReadOptions(
-            env_id=self.env_id,
-            horizon=self.horizon,
-            action_low=self.action_low or None,
-            action_high=self.action_high or None,
-            num_actions=self.num_actions,
-            columns=parse_columns(self.columns),
-            cost_names=self.cost_names or None,
-            discrete=self.discrete,
-            clip_actions=self.clip_actions,
-            missing=missing_of(self.drop_missing, self.fill),
-        )
 
 
 @dataclass(frozen=True)

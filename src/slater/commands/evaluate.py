@@ -103,7 +103,7 @@ def run(args: list[str]) -> int:
     if saved is not None:
         name = "last" if options.last else "mixture" if path.name == "mixture.safetensors" else path.name
         aimed = limits if options.limit else None
-        add_evaluation(saved.folder, Evaluation.of(name, result, saved.task.costs, aimed))
+        add_evaluation(saved.folder, Evaluation.of(name, path, result, saved.task, aimed))
     if options.json:
         print(json.dumps({"policy": str(path), "limits": verdicts, **result.as_dict(limit)}, indent=1))
         return 0

@@ -106,8 +106,10 @@ def choose(args: list[str], command: str, choices: Mapping[str, str]) -> tuple[s
 def _sentence(error: CycloptsError) -> str:
     """What is wrong, without a full stop; the parser's own texts are one sentence each."""
     if isinstance(error, UnusedCliTokensError):
-        left = ", ".join(map(repr, error.unused_tokens or ()))
-        return f"there is no place for {left}"
+        tokens = error.unused_tokens or ()
+        left = ", ".join(map(repr, tokens))
+        again = " (an option that takes one value is given again for each: --limit a=1 --limit b=2)"
+        return f"there is no place for {left}{again if any('=' in token for token in tokens) else ''}"
     return " ".join(str(error).split()).rstrip(".")
 
 

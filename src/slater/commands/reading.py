@@ -1,42 +1,59 @@
-"""How a log of one's own is read: options that several commands share."""
+"""How a log of one's own is read: options that every command has that reads one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from slater.data.formats.base import ReadOptions, read_options
+from slater.data.formats.base import ReadOptions, parse_columns
 from slater.data.missing import Missing
 from slater.errors import InputError
 
-__all__ = ["OwnLog", "missing_of"]
-
-
-def missing_of(drop_missing: bool, fill: Literal["forward"] | None) -> Missing:
-    """What is done with rows that lack a number, from the two options that say so."""
-    if drop_missing and fill:
-        raise InputError("--drop-missing and --fill exclude each other: choose one.")
-    return "drop" if drop_missing else fill or "refuse"
+__all__ = ["Reading"]
 
 
 @dataclass(frozen=True)
-class OwnLog:
-    """How to read a table, where it does not say so itself."""
+class Reading:
+    """How to read the file, where it does not say so itself; a run keeps it."""
 
     columns: tuple[str, ...] = ()
-    """ROLE=NAME[,NAME...] for a table with names of its own, as in `slater data info`; kept in the run:
-    --columns observations=x,v actions=throttle rewards=profit costs=wear episode=trip"""
-    drop_missing: bool = False
-    """leave out rows that lack a number; `slater data check` counts them"""
-    fill: Literal["forward"] | None = None
-    """fill a missing number with that of the row before, in the same episode"""
+    """ROLE=NAME[,NAME...] for files with other names, e.g. observations=x,y costs=infos/cost; roles are
+    observations, actions, rewards, costs, terminals, timeouts, next_observations, episode, propensity,
+    source and time (checked for gaps); a name may be a pattern such as obs_*, and - leaves a role out."""
+    cost_names: tuple[str, ...] = ()
+    """Names of the costs, in the order of their columns."""
+    env_id: str | None = None
+    """Environment that the data came from."""
     horizon: int | None = None
-    """steps after which an episode times out, where the data do not say so"""
+    """Steps after which an episode is cut."""
+    action_low: tuple[float, ...] = ()
+    """Lower bounds of continuous actions: one for all, or one per dimension."""
+    action_high: tuple[float, ...] = ()
+    """Upper bounds of continuous actions: one for all, or one per dimension."""
+    num_actions: int | None = None
+    """Number of discrete actions."""
+    discrete: bool | None = None
+    """Whether actions are indices; by default, if there is one whole number per row."""
+    clip_actions: bool = False
+    """Clip actions to the bounds instead of reporting those outside as errors."""
+    drop_missing: bool = False
+    """Leave out rows that lack a number; they are counted."""
+    fill: Literal["forward"] | None = None
+    """Fill a missing number with that of the row before, in the same episode; filled rows are counted."""
 
     def options(self) -> ReadOptions:
         """The same for the library."""
-        return read_options(
-            self.columns, missing=missing_of(self.drop_missing, self.fill), horizon=self.horizon
+        return ReadOptions(
+            env_id=self.env_id,
+            horizon=self.horizon,
+            action_low=self.action_low or None,
+            action_high=self.action_high or None,
+            num_actions=self.num_actions,
+            columns=parse_columns(self.columns),
+            cost_names=self.cost_names or None,
+            discrete=self.discrete,
+            clip_actions=self.clip_actions,
+            missing=self._missing(),
         )
 
     def record(self) -> dict[str, Any]:
@@ -45,7 +62,19 @@ class OwnLog:
 
     def words(self) -> list[str]:
         """The same as words of a command."""
-        words = ["--columns", *self.columns] if self.columns else []
-        words += ["--drop-missing"] if self.drop_missing else []
-        words += ["--fill", self.fill] if self.fill else []
-        return words + (["--horizon", str(self.horizon)] if self.horizon is not None else [])
+        words: list[str] = []
+        for option in fields(self):
+            value, name = getattr(self, option.name), option.name.replace("_", "-")
+            if value is False and option.default is None:
+                words.append(f"--no-{name}")
+            elif value is True:
+                words.append(f"--{name}")
+            elif value not in (None, False, ()):
+                words += [f"--{name}", *map(str, value if isinstance(value, tuple) else [value])]
+        return words
+
+    def _missing(self) -> Missing:
+        """What is done with rows that lack a number, from the two options that say so."""
+        if self.drop_missing and self.fill:
+            raise InputError("--drop-missing and --fill exclude each other: choose one.")
+        return "drop" if self.drop_missing else self.fill or "refuse"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
+from slater.commands.reading import Reading
 from slater.commands.train_options import Options
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
@@ -13,6 +15,8 @@ from slater.runs import Run
 
 __all__ = ["refuse_changes"]
 
+#: options that say how the data are read
+_READING = frozenset(option.name for option in fields(Reading))
 #: options that a resumed run may be given anew: they do not change what it computes, but for `steps`
 _FREE = frozenset(
     {
@@ -48,7 +52,7 @@ def refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
                         "train anew."
                     )
             continue
-        elif name in ("columns", "drop_missing", "fill", "horizon"):
+        elif name in _READING:
             before, now = _words(run.reading), _words(options.reading.record())
         else:
             before, now = getattr(run, name), getattr(options, name)

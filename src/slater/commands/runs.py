@@ -72,7 +72,8 @@ def run_row(folder: Path) -> dict[str, Any]:
                 row |= {f"estimate/{name}/{unit}": value for name, value in (sums or {}).items()}
             row["limits kept"] = {True: "yes", False: "no", None: "not known"}[result.keeps_limits]
             if (measured := saved.measured()) is not None:
-                row["measured in"] = f"{measured.env}, {measured.episodes} episodes"
+                how = ", likeliest actions" if measured.deterministic else ""
+                row["measured in"] = f"{measured.env}, {measured.episodes} episodes{how}"
                 row |= {f"measured/{name}": value for name, value in measured.means.items()}
     except InputError as error:
         row["state"] = f"unreadable ({error})"

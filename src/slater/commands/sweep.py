@@ -50,6 +50,8 @@ def sweep(options: Options) -> int:
         assert options.out is not None
         with locked(options.out):
             refuse_other_plans(jobs)
+            if engine == "processes":  # the runs read the data in processes that say nothing
+                _say_what_the_data_give(options)
             failures.update((_as_one_program if engine == "vmap" else _in_processes)(options, jobs))
         return [job.folder for job in jobs]
 
@@ -65,6 +67,20 @@ def sweep(options: Options) -> int:
     if options.hold_out is not None:
         _print_verdicts([job for job in jobs if job.folder not in failures], options)
     return 1 if failures else code
+
+
+def _say_what_the_data_give(options: Options) -> None:
+    """Warnings of the reading, once for all runs of a sweep; a store had them when it was written."""
+    from slater.data.download import locate
+    from slater.data.files import inspect, told_warnings
+    from slater.data.formats.store import is_store
+
+    assert options.data is not None
+    path = locate(options.data)
+    if is_store(Path(path)):
+        return
+    for text in told_warnings(path, inspect(path, options.reading.options())):
+        print(f"slater: warning: {text}", file=sys.stderr)
 
 
 def _job(options: Options, point: Mapping[str, str]) -> TrainJob:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slater.commands.parse import Positional, Repeated
-from slater.commands.reading import OwnLog
+from slater.commands.reading import Reading
 from slater.pairs import parse_pairs
 from slater.runs import read_result
 
@@ -40,7 +40,7 @@ class Options:
     data: Positional[str | None] = None
     """dataset: a file or store that `slater data info` can read, or the name of a published task; without
     one, the sample of bullet/BallCircle that comes with Slater"""
-    reading: OwnLog = field(default_factory=OwnLog)
+    reading: Reading = field(default_factory=Reading)
     limit: Repeated = ()
     """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
     out: Path | None = None

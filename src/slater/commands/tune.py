@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from slater.commands.parse import Positional, Repeated, parse
-from slater.commands.reading import OwnLog
+from slater.commands.reading import Reading
 from slater.commands.runs import run_table
 from slater.disk import write_atomic, write_json
 from slater.errors import InputError
@@ -41,7 +41,7 @@ class Options:
     """algorithm, for example pdca"""
     data: Positional[str]
     """dataset: a file that `slater data info` can read, or the name of a published task"""
-    reading: OwnLog = field(default_factory=OwnLog)
+    reading: Reading = field(default_factory=Reading)
     limit: Repeated = ()
     """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
     search: Repeated = ()

@@ -18,12 +18,15 @@ __all__ = ["Inspector", "check"]
 
 #: How far apart a next observation and the following row may be and still be called the same.
 _SAME = 1e-4
+#: A column's rounding, as a share of its range, from which it is said.
+_COARSE = 1e-3
 
 
 class Inspector:
     """Takes blocks of rows in order (`update`), then `finish`; notes problems in `findings`.
 
     derived: next observations were made from the following rows, so comparing them would say nothing.
+    assumed_discrete: actions are taken for indices because they are whole numbers, not because it was said.
     labels: role -> names of its columns, for messages. Memory grows with the number of episodes only.
     """
 
@@ -34,12 +37,14 @@ class Inspector:
         findings: Findings,
         *,
         derived: bool = False,
+        assumed_discrete: bool = False,
         labels: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._metadata = metadata
         self._cost_names = tuple(cost_names)
         self._findings = findings
         self._derived = derived
+        self._actions_seen: set[int] | None = set() if assumed_discrete else None
         self._labels = labels or {}
         self._low: dict[str, NDArray[Any]] = {}
         self._high: dict[str, NDArray[Any]] = {}
@@ -51,7 +56,6 @@ class Inspector:
         self._timeout_lengths: Counter[int] = Counter()
         self._longest = 0
         self._ends = 0
-        self._has_cost = np.zeros(len(self._cost_names), dtype=np.bool_)
         self._reward_range = (np.inf, -np.inf)
         self._running: str | None = None  # source of the episode that the last block left unfinished
 
@@ -74,7 +78,6 @@ class Inspector:
         for index, name in enumerate(self._cost_names):
             message = f"the cost {name!r} is negative; a cost is a harm, at least 0"
             note("warning", "costs", message, offset + np.flatnonzero(costs[:, index] < 0))
-        self._has_cost |= (costs != 0).any(axis=0)
         self._reward_range = (
             min(self._reward_range[0], float(np.fmin.reduce(rewards))),
             max(self._reward_range[1], float(np.fmax.reduce(rewards))),
@@ -89,7 +92,7 @@ class Inspector:
         if not self._derived:
             self._check_continuity(rows, after, offset)
         self._check_repeats(rows, offset)
-        for name in ("observations", "actions"):
+        for name in ("observations", "actions", "costs"):
             low, high = np.fmin.reduce(rows[name]), np.fmax.reduce(rows[name])
             self._low[name] = np.asarray(np.fmin(self._low[name], low) if name in self._low else low)
             self._high[name] = np.asarray(np.fmax(self._high[name], high) if name in self._high else high)
@@ -162,6 +165,8 @@ class Inspector:
 
     def _check_actions(self, actions: NDArray[Any], offset: int) -> None:
         stated = self._metadata
+        if self._actions_seen is not None:
+            self._actions_seen.update(np.unique(actions).tolist())
         if actions.ndim == 1:
             if stated.num_actions is not None:
                 message = f"is not below the stated number of actions, {stated.num_actions}"
@@ -273,21 +278,49 @@ class Inspector:
                 f"rate, {short} that lived less than half of it not at all; state the horizon, or mark true "
                 "ends as terminals",
             )
-        for name, seen in zip(self._cost_names, self._has_cost, strict=True):
-            if not seen:
-                note("warning", "costs", f"the cost {name!r} is zero in every row; no limit on it can bind")
-        for name, low in self._low.items():
-            lows, highs = np.atleast_1d(low), np.atleast_1d(self._high[name])
-            labels = self._labels.get(name, ())
-            constant = [
-                f"the column {labels[i]!r}" if len(labels) == len(lows) else f"entry {i}"
-                for i in np.flatnonzero(lows == highs).tolist()
-            ]
-            if constant:
-                shown = ", ".join(constant[:10]) + (", ..." if len(constant) > 10 else "")
-                note("warning", name, f"{shown}: the same in every row")
+        for name, low, high in zip(self._cost_names, self._low["costs"], self._high["costs"], strict=True):
+            if low == high:
+                known = "zero in every row; no limit on it can bind"
+                if low != 0:
+                    known = f"{low:g} in every row; it cannot tell one policy from another"
+                note("warning", "costs", f"the cost {name!r} is {known}")
+        for name in ("observations", "actions"):
+            self._note_ranges(name)
+        if self._actions_seen and len(self._actions_seen) <= (largest := max(self._actions_seen)):
+            note(
+                "warning",
+                "actions",
+                f"the whole numbers are taken for {largest + 1} discrete actions, of which "
+                f"{len(self._actions_seen)} occur; if they are amounts, say that actions are not discrete, "
+                "else state the number of actions",
+            )
         if self._reward_range[0] == self._reward_range[1]:
             note("warning", "rewards", f"is {self._reward_range[0]:g} in every row")
+
+    def _note_ranges(self, name: str) -> None:
+        """Columns that say nothing: the same in every row, or finer than single precision can hold."""
+        lows, highs = np.atleast_1d(self._low[name]), np.atleast_1d(self._high[name])
+        labels = self._labels.get(name, ())
+        words = [f"the column {label!r}" for label in labels]
+        if len(words) != len(lows):
+            words = [f"entry {index}" for index in range(len(lows))]
+        constant = [words[i] for i in np.flatnonzero(lows == highs).tolist()]
+        if constant:
+            shown = ", ".join(constant[:10]) + (", ..." if len(constant) > 10 else "")
+            self._findings.add("warning", name, f"{shown}: the same in every row")
+        if lows.dtype.kind != "f":
+            return
+        largest = np.maximum(np.abs(lows), np.abs(highs))
+        with np.errstate(invalid="ignore"):
+            step = np.spacing(largest)
+            coarse = np.where(lows == highs, step >= 1, step > _COARSE * (highs - lows))
+        for i in np.flatnonzero(coarse & np.isfinite(largest)).tolist():
+            self._findings.add(
+                "warning",
+                name,
+                f"{words[i]}: values near {largest[i]:.6g} are kept in steps of {step[i]:.3g} (single "
+                "precision); subtract a constant, such as the first value, to keep smaller differences",
+            )
 
 
 def check(dataset: Dataset, name: str = "The dataset") -> Report:

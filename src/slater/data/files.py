@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from slater.data.formats.tables import TableReader
 from slater.data.missing import Missing, MissingValues
 from slater.data.order import watch_time
 from slater.data.store import StoredDataset
-from slater.errors import InputError
+from slater.errors import DataWarning, InputError
 
 __all__ = [
     "SUFFIXES",
@@ -119,6 +120,8 @@ class Opened:
     metadata: Metadata
     findings: Findings
     missing: Missing = "refuse"
+    #: nobody said that actions are indices: they are whole numbers, one per row
+    assumed_discrete: bool = False
 
     @property
     def report(self) -> Report:
@@ -143,6 +146,7 @@ class Opened:
             self.metadata,
             self.findings.renumbered(holes.in_the_file),
             derived="next_observations" not in layout.present,
+            assumed_discrete=self.assumed_discrete,
             labels=self.reader.labels,
         )
         content = Fingerprint(layout.cost_names)
@@ -180,13 +184,15 @@ def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
     actions = reader.columns.get("actions")
     action_dim = None if actions is None else (actions.tail[0] if actions.tail else 1)
     metadata = options.override(reader.metadata, action_dim)
+    discrete = options.discrete if options.discrete is not None else reader.discrete
     layout = layout_of(
         {role: column for role, column in reader.columns.items() if role != "time"},
         cost_names=options.cost_names or reader.cost_names or _mapped_cost_name(reader, options),
         metadata=metadata,
         findings=findings,
-        discrete=options.discrete if options.discrete is not None else reader.discrete,
+        discrete=discrete,
     )
+    assumed = layout is not None and layout.discrete and discrete is None and metadata.num_actions is None
     if layout is not None:
         layout = replace(layout, whole_episodes=reader.whole_episodes)
     if layout is not None and not layout.discrete and (options.clip_actions or reader.clips_actions):
@@ -194,7 +200,7 @@ def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
             raise InputError("To clip actions, give their bounds, action_low and action_high.")
         bounds = (np.asarray(metadata.action_low, np.float32), np.asarray(metadata.action_high, np.float32))
         layout = replace(layout, clip=bounds)
-    return Opened(reader, layout, metadata, findings, options.missing)
+    return Opened(reader, layout, metadata, findings, options.missing, assumed)
 
 
 def _mapped_cost_name(reader: Reader, options: ReadOptions) -> tuple[str, ...] | None:
@@ -208,6 +214,7 @@ def _mapped_cost_name(reader: Reader, options: ReadOptions) -> tuple[str, ...] |
 def load(path: str | Path, options: ReadOptions | None = None, **told: Any) -> Dataset:
     """Read a file of any known format into memory; any error that the checks find is raised.
 
+    What a person should know besides (rows left out, a cost below 0) is a `slater.errors.DataWarning` each.
     What the file does not say can be told, as options or by their names:
     `load("log.csv", columns={"observations": ["x", "v"], "costs": "wear", ...}, missing="drop")`; see
     `ReadOptions`. Columns may also be texts, as on the command line: ["observations=x,v", "costs=wear"].
@@ -231,8 +238,15 @@ def load(path: str | Path, options: ReadOptions | None = None, **told: Any) -> D
             }
         except MemoryError:
             raise InputError(_too_large(path)) from None
+    for text in told_warnings(path, opened.report):
+        warnings.warn(text, DataWarning, stacklevel=2)
     source = names.finish().source
     return Dataset(**joined, cost_names=layout.cost_names, metadata=opened.metadata, source=source)
+
+
+def told_warnings(path: str | Path, report: Report) -> list[str]:
+    """The warnings of a report as sentences that stand alone."""
+    return [f"{path}: {found}{', numbered from 0' if found.rows else ''}" for found in report.warnings]
 
 
 def _too_large(path: str | Path, needed: float | None = None, advice: str = "") -> str:

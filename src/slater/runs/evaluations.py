@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,9 @@ from slater.disk import append_json_line, read_json_lines
 
 if TYPE_CHECKING:
     from slater.envs import Rollout
+    from slater.runs.record import TaskRecord
 
-__all__ = ["EVALUATIONS", "Evaluation", "add_evaluation", "read_evaluations"]
+__all__ = ["EVALUATIONS", "Evaluation", "add_evaluation", "digest_of", "read_evaluations"]
 
 #: name of the file in the folder of a run: one JSON object per line
 EVALUATIONS = "evaluations.jsonl"
@@ -25,6 +27,8 @@ class Evaluation:
     policy: "mixture", "last", or the file of a kept one; limits: those aimed at, per episode, if others than
     the run's; means, errors: of return and costs over episodes, undiscounted, by name; an error is None where
     there was one episode
+    units: cost -> unit of a limit -> what the episodes cost in it, as `Rollout.measured` has it
+    digest: of the policy's file as it was, since a run that is extended has another; "" if not known
     """
 
     policy: str
@@ -35,17 +39,20 @@ class Evaluation:
     limits: Mapping[str, float] | None
     means: Mapping[str, float]
     errors: Mapping[str, float | None]
+    units: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    digest: str = ""
 
     def same_as(self, other: Evaluation) -> bool:
         """Whether it measures the same thing in the same way."""
-        names = ("policy", "env", "episodes", "seed", "deterministic", "limits")
+        names = ("policy", "env", "episodes", "seed", "deterministic", "limits", "digest")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     @classmethod
     def of(
-        cls, policy: str, ran: Rollout, costs: tuple[str, ...], limits: Mapping[str, float] | None
+        cls, policy: str, file: Path, ran: Rollout, task: TaskRecord, limits: Mapping[str, float] | None
     ) -> Evaluation:
-        """What `rollout` gave. costs: names in the data; a lone one of another name is the scalar cost."""
+        """What `rollout` gave for the policy in `file`; a lone cost of another name is the scalar cost."""
+        costs = task.costs
         ran.mean_costs(costs)  # a name that the environment does not have is one sentence
         found = ran.summary()
         values = {"return": found["return"]}
@@ -59,7 +66,14 @@ class Evaluation:
             errors={
                 name: summary.standard_error if len(ran) > 1 else None for name, summary in values.items()
             },
+            units={cost: {str(k): v for k, v in ran.measured(cost, task.horizon).items()} for cost in costs},
+            digest=digest_of(file),
         )  # fmt: skip
+
+
+def digest_of(file: Path) -> str:
+    """A short name for the content of a policy's file; "" if there is none."""
+    return blake2b(file.read_bytes(), digest_size=16).hexdigest() if file.is_file() else ""
 
 
 def add_evaluation(folder: Path, evaluation: Evaluation) -> None:
@@ -87,4 +101,9 @@ def _read(row: Mapping[str, Any]) -> Evaluation:
         limits=None if limits is None else {str(k): float(v) for k, v in limits.items()},
         means={str(k): float(v) for k, v in row["means"].items()},
         errors={str(k): None if v is None else float(v) for k, v in row["errors"].items()},
+        units={
+            str(cost): {str(unit): float(v) for unit, v in sums.items()}
+            for cost, sums in row.get("units", {}).items()
+        },
+        digest=str(row.get("digest", "")),
     )  # fmt: skip

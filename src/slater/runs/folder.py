@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slater.errors import InputError
-from slater.runs.evaluations import Evaluation, read_evaluations
+from slater.runs.evaluations import Evaluation, digest_of, read_evaluations
 from slater.runs.metrics import METRICS, Metrics, read_metrics
 from slater.runs.record import RECORD, Record, Run, TaskRecord, read_record
 from slater.runs.result import RESULT, Member, Result, read_result
@@ -77,11 +77,18 @@ class SavedRun:
         return read_evaluations(self.folder)
 
     def measured(self, env: str | None = None) -> Evaluation | None:
-        """The last measurement of the mixture under the run's own limits, in `env` if one is named."""
+        """The last measurement of the mixture as it is now, in `env` if one is named.
+
+        One under other limits or of a mixture that the run had before it was extended is none of it. One
+        with the likeliest actions, which are another policy, counts only where there is no other.
+        """
+        now = digest_of(self.folder / "mixture.safetensors")
         found = [
             one for one in self.evaluations
             if one.policy == "mixture" and one.limits is None and env in (None, one.env)
+            and (one.digest == now or not (one.digest or self.record.extended))
         ]  # fmt: skip
+        found.sort(key=lambda one: not one.deterministic)  # stable: the last one of its kind stays last
         return found[-1] if found else None
 
     @cached_property

@@ -310,6 +310,9 @@ def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> l
             raise InputError(
                 f"There is no column {name!r}, wanted for {role}; there are {listing(available)}.{hint}"
             )
+    twice = [name for index, name in enumerate(expanded) if name in expanded[:index]]
+    if twice:
+        raise InputError(f"The column {twice[0]!r} is given twice for {role}; give each column once.")
     return expanded
 
 
