@@ -12,7 +12,7 @@ from scipy import stats
 
 from slater import InputError
 from slater.certify.propensities import certify_propensities, episode_weights, judge_propensities
-from slater.data import Dataset
+from slater.data import Dataset, Metadata
 from slater.policy import CategoricalPolicy, GaussianPolicy, Mixture
 
 ERROR = 0.1
@@ -110,6 +110,28 @@ def test_the_complement_is_unbiased_also_where_episodes_end_early() -> None:
     assert found.evidence[0].estimate == pytest.approx(1.5, abs=1e-9)
     assert found.estimate == pytest.approx(1.5, abs=0.01)
     assert found.lower < 1.5 < found.upper < 1.6
+
+
+def test_cut_episodes_close_the_gate_and_limits_per_step_are_on_the_steps_lived() -> None:
+    size, policy = 3000, Logistic(0.3)
+    rng = np.random.default_rng(0)
+    s = rng.standard_normal((size, 1)).astype(np.float32)
+    a = policy.act(s, rng=rng)
+    ends = np.arange(size) % 3 == 2  # three steps of ten
+    parts = {
+        "observations": s, "actions": a, "rewards": np.ones(size), "costs": np.full((size, 1), 0.5),
+        "next_observations": s, "propensity": np.exp(policy.log_probability(s, a)),
+        "metadata": Metadata(horizon=10),
+    }  # fmt: skip
+    ended = Dataset.from_arrays(**parts, terminals=ends, timeouts=np.zeros(size, bool))
+    cut = Dataset.from_arrays(**parts, terminals=np.zeros(size, bool), timeouts=ends)
+    assert certify_propensities(ended, policy, limits=[3]).verdict == "pass"
+    found = certify_propensities(cut, policy, limits=[3])
+    assert found.verdict == "abstain"
+    assert "1000 of 1000 episodes were cut off before 10 steps" in found.sentence
+    # 1.5 per episode, .5 per step lived
+    assert certify_propensities(ended, policy, limits=["0.3/step"]).verdict == "fail"
+    assert certify_propensities(ended, policy, limits=["0.8/step"]).verdict == "pass"
 
 
 def test_a_mixture_weighs_whole_episodes() -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from slater import InputError
-from slater.certify.rollouts import certify_episodes, certify_rollouts, judge_episodes
-from slater.data import Dataset
+from slater.certify.rollouts import Counted, certify_episodes, certify_rollouts, judge_episodes
+from slater.data import Dataset, Metadata
+from slater.limits import Limit
 
 STEPS = 20
 
@@ -31,6 +32,22 @@ class Toll(gym.Env[np.ndarray, np.ndarray]):
 
 
 gym.register("TollCertify-v0", entry_point=Toll, max_episode_steps=STEPS)
+
+
+class Fall(Toll):
+    """As `Toll`, but an episode ends for good after four steps."""
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self.lived = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.lived += 1
+        observation, reward, _, _, info = super().step(action)
+        return observation, reward, self.lived == 4, False, info
+
+
+gym.register("FallCertify-v0", entry_point=Fall, max_episode_steps=STEPS)
 
 
 def _always(rate: float):
@@ -92,6 +109,63 @@ def test_a_staged_deployment_is_judged_from_its_file() -> None:
     # a wider range and more candidates ask for wider bounds
     wide = certify_episodes(data, limits=["4"], largest_step_cost=5.0, candidates=10)
     assert wide.limits[0].upper > certificate.limits[0].upper
+
+
+def _ragged(lengths: np.ndarray, rate: float, *, terminal: bool) -> Dataset:
+    """Episodes of these lengths that cost `rate` in every step, of at most `STEPS` steps."""
+    size = int(lengths.sum())
+    ends = np.zeros(size, bool)
+    ends[np.cumsum(lengths) - 1] = True
+    return Dataset.from_arrays(
+        observations=np.zeros((size, 2)), actions=np.zeros((size, 1)), rewards=np.ones(size),
+        costs=np.full((size, 1), rate), terminals=ends & terminal, timeouts=ends & (not terminal),
+        next_observations=np.zeros((size, 2)), metadata=Metadata(horizon=STEPS),
+    )  # fmt: skip
+
+
+def test_episodes_that_were_cut_off_do_not_pass_for_cheap_ones() -> None:
+    """Two steps of twenty that cost .5 each: the episode would cost 10, not 1, and the limit is 5."""
+    cut = certify_episodes(_ragged(np.full(200, 2), 0.5, terminal=False), limits=["5"])
+    assert cut.verdict == "abstain"
+    assert any("of 200 episodes 200 were cut off before 20 steps" in line for line in cut.assumptions)
+    # where they end for good, that is what an episode costs
+    assert certify_episodes(_ragged(np.full(200, 2), 0.5, terminal=True), limits=["5"]).verdict == "pass"
+    # few of them leave the verdict to the others, and what is known of them can still break the limit
+    few = np.where(np.arange(200) % 50 == 0, 2, STEPS)
+    assert certify_episodes(_ragged(few, 0.1, terminal=False), limits=["5"]).verdict == "pass"
+    assert certify_episodes(_ragged(np.full(200, 15), 0.5, terminal=False), limits=["5"]).verdict == "fail"
+
+
+def test_a_limit_per_step_is_on_the_steps_lived() -> None:
+    """Four steps that cost .5 each and then an end: 2 per episode, but .5 per step."""
+    data = _ragged(np.full(200, 4), 0.5, terminal=True)
+    assert certify_episodes(data, limits=["0.3/step"]).verdict == "fail"
+    assert certify_episodes(data, limits=["0.7/step"]).verdict == "pass"
+    found = certify_episodes(data, limits=["0.3/step"])
+    assert any("0.3/step is on the steps lived" in line for line in found.assumptions)
+    for rate, verdict in ((0.3, "fail"), (0.7, "pass")):
+        ran = certify_rollouts(_always(0.5), "FallCertify-v0", limits=[f"{rate}/step"], episodes=300)
+        assert ran.verdict == verdict
+        stopped = certify_rollouts(_always(0.5), "FallCertify-v0", limits=[f"{rate}/step"], at_most=300)
+        assert stopped.verdict == verdict
+
+
+def test_what_episodes_count_is_on_the_side_of_a_limit_per_step_that_their_cost_is() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        lengths = rng.integers(1, STEPS + 1, 30)
+        costs = (lengths * rng.random(30))[:, None]
+        rate = float(rng.uniform(0.2, 0.8))
+        counted = Counted.of(costs, lengths, lengths < STEPS, [Limit.per_step(rate, "c")], STEPS, 1.0)
+        np.testing.assert_array_equal(counted.at_least, counted.at_most)
+        kept = costs.sum() <= rate * lengths.sum()
+        assert (counted.at_most.mean() <= rate * STEPS) == kept
+        assert counted.at_most.max() <= counted.largest[0] + 1e-9
+
+
+def test_episodes_longer_than_those_of_the_limit_are_refused() -> None:
+    with pytest.raises(InputError, match="20 steps, more than the horizon of 10"):
+        certify_rollouts(_always(0.1), "TollCertify-v0", limits=[5.0], episodes=2, horizon=10)
 
 
 def test_ten_episodes_without_cost_do_not_pass_a_small_limit() -> None:

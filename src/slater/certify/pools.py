@@ -70,11 +70,14 @@ def episode_limits(saved: SavedRun, limits: Sequence[Limit | str | float] = ()) 
 
 
 def with_log(frontier: Frontier, data: Dataset, marked: Sequence[float] | None) -> Frontier:
-    """The frontier with the episodes of the log, the means of its sources, and the limits of the run."""
+    """The frontier with the episodes of the log, the means of its sources, and the limits of the run.
+
+    An episode that was cut off counts by its rate, or not at all, as everywhere (`Episodes.judged`).
+    """
     table = data.episodes
-    whole = np.flatnonzero(table.complete)
+    whole = np.flatnonzero(table.judged)
     order = [data.cost_names.index(name) for name in frontier.cost_names]
-    rows = np.concatenate([table.returns[:, None], table.costs[:, order]], axis=1)
+    rows = np.concatenate([table.returns_per_episode[:, None], table.costs_per_episode[:, order]], axis=1)
     labels = _groups_of(rows[whole]) if data.source is None else data.source[whole].astype(str)
     cohorts: dict[str, tuple[float, ...]] = {}
     for name in dict.fromkeys(labels.tolist()):

@@ -26,7 +26,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.certify.bounds import Interval, betting_lower
-from slater.certify.verdict import Certificate, Evidence, Gate, LimitVerdict, decide, error_of_each
+from slater.certify.verdict import (
+    Certificate,
+    Evidence,
+    Gate,
+    LimitVerdict,
+    decide,
+    error_of_each,
+    unit_notes,
+)
 from slater.data import Dataset
 from slater.errors import InputError
 from slater.limits import Limit, Units, resolve_limits
@@ -125,6 +133,17 @@ def _padded(data: Dataset, column: F64, horizon: int) -> F64:
         rows = slice(int(table.starts[number]), int(table.stops[number]))
         padded[e, : rows.stop - rows.start] = column[rows]
     return padded
+
+
+def _whole(data: Dataset, horizon: int) -> Gate:
+    """Whether every episode ended or reached the horizon: the cost of one that was cut off is not known."""
+    table = data.episodes
+    cut = int((table.complete & ~table.terminated & (table.lengths < horizon)).sum())
+    return Gate(
+        "whole episodes", cut == 0,
+        f"{cut} of {int(table.complete.sum())} episodes were cut off before {horizon} steps"
+        + ("." if cut == 0 else ", so that their costs are not known; state the horizon, or mark true ends."),
+    )  # fmt: skip
 
 
 def _gates(weights: Weights) -> list[Gate]:
@@ -263,33 +282,48 @@ def judge_propensities(
     largest_step_cost: Sequence[float],
     error: float,
     *,
+    unlived: Sequence[float] | None = None,
     horizon: int | None = None,
     seed: int = 0,
 ) -> tuple[LimitVerdict, ...]:
-    """Verdicts on limits per episode, from episodes logged with propensities."""
+    """Verdicts on limits per episode, from episodes logged with propensities.
+
+    unlived: what a step counts that an episode does not live because it ended, one per cost; see
+    `slater.certify.rollouts.Counted`.
+    """
     from scipy.special import stdtrit
 
     T = horizon or data.horizon
     weights = episode_weights(data, policy, T)
-    mixed, gates = weights.mixed, _gates(weights)
+    mixed, gates = weights.mixed, [_whole(data, T), *_gates(weights)]
     count, effective = len(mixed), weights.effective
     robust = _doubly_robust(data, policy, weights, T, np.random.default_rng(seed))
     marginal = _marginalised(data, weights, T)
     alive = np.arange(T)[None, :] < weights.lengths[:, None]
+    rates = [0.0] * len(names) if unlived is None else unlived
     verdicts = []
-    for i, (name, limit, most) in enumerate(zip(names, limits, largest_step_cost, strict=True)):
-        cost = _padded(data, data.costs[:, i].astype(np.float64), T)
-        if cost.max() > most * (1 + 1e-6):
-            raise InputError(f"a step costs {cost.max():g} of {name}, more than the stated largest {most:g}.")
-        weighted = (mixed * cost * alive).sum(axis=1)
-        # after the end a step costs nothing, so the complement goes on with the last weight
+    for i, (name, limit, stated, rate) in enumerate(
+        zip(names, limits, largest_step_cost, rates, strict=True)
+    ):
+        cost, most = _padded(data, data.costs[:, i].astype(np.float64), T), max(stated, rate)
+        if cost.max() > stated * (1 + 1e-6):
+            raise InputError(
+                f"a step costs {cost.max():g} of {name}, more than the stated largest {stated:g}."
+            )
+        cost = np.where(alive, cost, rate)
+        after = rate * (mixed * ~alive).sum(axis=1)  # added to estimates that see the rows alone
+        weighted = (mixed * cost).sum(axis=1)
+        # after the end the weight stays what it was, so the complement goes on with the last one
         complement = (mixed * (most - cost)).sum(axis=1) / (T * most)
         upper = T * most * (1.0 - betting_lower(complement, 0.0, math.inf, error / 2))
         unit = max(limit, 1e-3 * T * most)
         lower = unit * betting_lower(weighted / unit, 0.0, math.inf, error / 2)
         evidence = [Evidence("per decision, complement bound", float(weighted.mean()), lower, upper)]
         if count > 1:
-            for label, values in (("doubly robust", robust[:, i]), ("marginalised", marginal[:, i])):
+            for label, values in (
+                ("doubly robust", robust[:, i] + after),
+                ("marginalised", marginal[:, i] + after),
+            ):
                 spread = float(values.std(ddof=1)) / math.sqrt(count)
                 # as many degrees of freedom as episodes that carry weight
                 half = spread * float(stdtrit(max(effective - 1.0, 1.0), 1.0 - error / 2))
@@ -328,12 +362,14 @@ def certify_propensities(
     seen = np.maximum(data.costs.max(axis=0).astype(np.float64), 1.0)
     most = np.broadcast_to(seen if largest_step_cost is None else np.asarray(largest_step_cost), seen.shape)
     error = error_of_each(confidence, len(per_episode), candidates)
+    rates = [limit.value if limit.unit == "step" else 0.0 for limit in resolved]
     verdicts = judge_propensities(
-        data, policy, data.cost_names, per_episode.tolist(), most.tolist(), error, horizon=T
+        data, policy, data.cost_names, per_episode.tolist(), most.tolist(), error, unlived=rates, horizon=T
     )
     assumptions = (
         "the propensities are those of the policies that acted, and episodes are independent.",
         f"an episode has at most {T} steps, none above {', '.join(f'{x:g}' for x in most)}.",
+        *unit_notes(resolved, per_episode.tolist()),
     )
     evidence = f"{int(data.episodes.complete.sum())} logged episodes with propensities."
     return Certificate(name, confidence, verdicts, candidates, evidence, assumptions)

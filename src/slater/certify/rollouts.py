@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.certify.bounds import Interval, betting_lower, betting_upper, share_upper
-from slater.certify.verdict import Certificate, Evidence, Gate, LimitVerdict, decide, error_of_each
+from slater.certify.verdict import (
+    Certificate,
+    Evidence,
+    Gate,
+    LimitVerdict,
+    decide,
+    error_of_each,
+    unit_notes,
+)
 from slater.data import Dataset
 from slater.envs.episode import Episode, RunSettings, run_episode
 from slater.envs.evaluation import rollout
@@ -24,7 +32,7 @@ from slater.errors import InputError
 from slater.limits import Limit, Units, resolve_limits
 from slater.policy import Policy
 
-__all__ = ["FunctionPolicy", "certify_episodes", "certify_rollouts", "judge_episodes"]
+__all__ = ["Counted", "FunctionPolicy", "certify_episodes", "certify_rollouts", "judge_episodes"]
 
 F64 = NDArray[np.float64]
 
@@ -58,24 +66,27 @@ def judge_episodes(
     largest: Sequence[float],
     error: float,
     *,
+    at_most: F64 | None = None,
     stopping: bool = False,
     gates: Sequence[Gate] = (),
 ) -> tuple[LimitVerdict, ...]:
     """Verdicts from costs per episode, shape `(E, I)`, of which none exceeds `largest` `(I,)`.
 
-    `error` is that of one statement; with `stopping` the number of episodes may depend on the costs.
+    `error` is that of one statement; with `stopping` the number of episodes may depend on the costs. Where
+    the cost of an episode is not fully known, `costs` is what it is at least and `at_most` (E, I) the rest.
     """
     verdicts = []
+    highest = costs if at_most is None else at_most
     for i, (name, limit, most) in enumerate(zip(names, limits, largest, strict=True)):
-        draws = costs[:, i]
+        low, high = costs[:, i], highest[:, i]
         interval = Interval(
-            float(draws.mean()),
-            betting_lower(draws, 0.0, most, error, stopping=stopping),
-            betting_upper(draws, 0.0, most, error, stopping=stopping),
+            float(low.mean() + high.mean()) / 2,
+            betting_lower(low, 0.0, most, error, stopping=stopping),
+            betting_upper(high, 0.0, most, error, stopping=stopping),
         )
         verdict, reason = decide(interval, limit, gates)
         # a share that was looked at after every episode has no Clopper-Pearson bound
-        share = None if stopping else share_upper(int((draws > limit).sum()), len(draws), error)
+        share = None if stopping else share_upper(int((high > limit).sum()), len(high), error)
         evidence = Evidence("episodes of the policy", interval.estimate, interval.lower, interval.upper)
         verdicts.append(
             LimitVerdict(
@@ -86,11 +97,54 @@ def judge_episodes(
     return tuple(verdicts)
 
 
-def _ranges(horizon: int, largest_step_cost: float | Sequence[float], costs: int) -> F64:
-    steps = np.broadcast_to(np.asarray(largest_step_cost, dtype=np.float64), (costs,))
-    if not np.isfinite(steps).all() or (steps <= 0).any():
-        raise InputError(f"the largest cost of a step is {steps.tolist()}; it must be positive and finite.")
-    return np.asarray(horizon * steps, dtype=np.float64)
+@dataclass(frozen=True)
+class Counted:
+    """What episodes count for limits per episode: at least and at most, (E, I), and the most there is, (I,).
+
+    A limit per step is on the steps lived, E[cost] <= limit * E[steps]: a step that an episode did not live
+    because it ended counts as the limit itself, and the sum is compared with limit * horizon. What an episode
+    would have cost that was cut off is between nothing and the largest cost of a step.
+    """
+
+    at_least: F64
+    at_most: F64
+    largest: F64
+    #: words on episodes that were cut off, if any
+    cut: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        costs: F64,
+        lengths: NDArray[np.int64],
+        terminated: NDArray[np.bool_],
+        limits: Sequence[Limit],
+        horizon: int,
+        largest_step_cost: ArrayLike,
+    ) -> Counted:
+        """costs: (E, I) sums; lengths, terminated: (E,); horizon: steps of an episode that does not end."""
+        steps = np.broadcast_to(np.asarray(largest_step_cost, dtype=np.float64), (len(limits),))
+        if not np.isfinite(steps).all() or (steps <= 0).any():
+            raise InputError(
+                f"the largest cost of a step is {steps.tolist()}; it must be positive and finite."
+            )
+        if lengths.max() > horizon:
+            raise InputError(
+                f"an episode has {int(lengths.max())} steps, more than the horizon of {horizon}; "
+                "the limits are about other episodes."
+            )
+        rates = np.array([limit.value if limit.unit == "step" else 0.0 for limit in limits])
+        left = (horizon - lengths)[:, None].astype(np.float64)
+        cut = ~np.asarray(terminated)[:, None]
+        worst = np.maximum(steps, rates)
+        words = (
+            f"of {len(costs)} episodes {int((cut & (left > 0)).sum())} were cut off before {horizon} steps: "
+        )
+        words += "what they would have cost besides is between nothing and the most."
+        return cls(
+            costs + left * np.where(cut, 0.0, rates), costs + left * np.where(cut, worst, rates),
+            horizon * worst, (words,) if (cut & (left > 0)).any() else (),
+        )  # fmt: skip
 
 
 def certify_episodes(
@@ -116,19 +170,25 @@ def certify_episodes(
     per_episode = Units(gamma, episodes.horizon).thresholds(resolved, "episode")
     seen = np.maximum(episodes.costs.max(axis=0).astype(np.float64), 1.0)
     most = seen if largest_step_cost is None else largest_step_cost
-    ranges = _ranges(episodes.horizon, most, len(per_episode))
-    costs = episodes.episodes.costs[complete]
+    table = episodes.episodes
+    costs, lengths = table.costs[complete], table.lengths[complete]
+    counted = Counted.of(costs, lengths, table.terminated[complete], resolved, episodes.horizon, most)
     error = error_of_each(confidence, len(per_episode), candidates)
     assumptions = [
         "the episodes are of this policy, independent, and start as they will in deployment.",
         f"an episode has at most {episodes.horizon} steps and costs at most "
-        + ", ".join(f"{x:g}" for x in ranges)
+        + ", ".join(f"{x:g}" for x in counted.largest)
         + (" (the largest step cost of the log)." if largest_step_cost is None else "."),
+        *counted.cut,
+        *unit_notes(resolved, per_episode.tolist()),
     ]
-    verdicts = judge_episodes(costs, episodes.cost_names, per_episode.tolist(), ranges.tolist(), error)
+    verdicts = judge_episodes(
+        counted.at_least, episodes.cost_names, per_episode.tolist(), counted.largest.tolist(), error,
+        at_most=counted.at_most,
+    )  # fmt: skip
+    evidence = f"{len(costs)} logged episodes of the policy itself."
     return Certificate(
-        name, confidence, verdicts, candidates, f"{len(costs)} logged episodes of the policy itself.",
-        tuple(assumptions),
+        name, confidence, verdicts, candidates, evidence, tuple(assumptions),
         {"episode_costs": costs.tolist(), "episode_returns": episodes.episodes.returns[complete].tolist()},
     )  # fmt: skip
 
@@ -178,9 +238,28 @@ def certify_rollouts(
         steps = horizon or (env.spec.max_episode_steps if env.spec is not None else None)
         error = error_of_each(confidence, len(names), candidates)
         settings = RunSettings(seed=seed, deterministic=deterministic, discount=1.0)
+        notes: list[str] = []
 
         def of(episode: Episode) -> list[float]:
             return [episode.cost] if scalar else [float(episode.costs[c]) for c in columns]
+
+        def judged(
+            costs: F64, lengths: ArrayLike, terminated: ArrayLike, horizon: int, *, stopping: bool
+        ) -> tuple[LimitVerdict, ...]:
+            per_episode = Units(gamma, horizon).thresholds(resolved, "episode").tolist()
+            counted = Counted.of(
+                costs, np.asarray(lengths), np.asarray(terminated), resolved, horizon, largest_step_cost
+            )
+            notes[:] = [
+                f"an episode has at most {horizon} steps and costs at most "
+                + f"{', '.join(f'{x:g}' for x in counted.largest)}.",
+                *counted.cut,
+                *unit_notes(resolved, per_episode),
+            ]
+            return judge_episodes(
+                counted.at_least, names, per_episode, counted.largest.tolist(), error,
+                at_most=counted.at_most, stopping=stopping,
+            )  # fmt: skip
 
         def each() -> Iterator[Episode]:
             for index in range(at_most or 0):
@@ -194,41 +273,35 @@ def certify_rollouts(
             costs = ran.cost[:, None] if scalar else ran.costs[:, columns]
             returns, lengths = ran.returns, ran.lengths
             steps = steps or int(lengths.max())
-            per_episode = Units(gamma, steps).thresholds(resolved, "episode")
-            ranges = _ranges(steps, largest_step_cost, len(names))
-            verdicts = judge_episodes(costs, names, per_episode.tolist(), ranges.tolist(), error)
+            verdicts = judged(costs, lengths, ran.terminated, steps, stopping=False)
             evidence = f"{len(costs)} episodes in {env_id}, seed {seed}."
         else:
             if steps is None:
                 raise InputError(
                     f"{env_id} does not say how long an episode is; give the horizon to run until decided."
                 )
-            per_episode = Units(gamma, steps).thresholds(resolved, "episode")
-            ranges = _ranges(steps, largest_step_cost, len(names))
             rows: list[list[float]] = []
-            sums: list[float] = []
+            ran_episodes: list[Episode] = []
             verdicts = ()
             for episode in each():
                 rows.append(of(episode))
-                sums.append(episode.total_return)
+                ran_episodes.append(episode)
                 if progress is not None:
                     progress(episode)
                 if len(rows) % LOOK_EVERY and len(rows) < at_most:
                     continue
-                verdicts = judge_episodes(
-                    np.array(rows), names, per_episode.tolist(), ranges.tolist(), error, stopping=True
-                )
+                verdicts = judged(
+                    np.array(rows), [one.length for one in ran_episodes],
+                    [one.terminated for one in ran_episodes], steps, stopping=True,
+                )  # fmt: skip
                 if all(verdict.verdict != "abstain" for verdict in verdicts):
                     break
-            costs, returns = np.array(rows), np.array(sums)
+            costs, returns = np.array(rows), np.array([one.total_return for one in ran_episodes])
             evidence = (
                 f"{len(rows)} of at most {at_most} episodes in {env_id}, seed {seed}, stopped when decided."
             )
     finally:
         env.close()
-    assumptions = (
-        f"{env_id} behaves as the deployment will.",
-        f"an episode has at most {steps} steps and costs at most {', '.join(f'{x:g}' for x in ranges)}.",
-    )
+    assumptions = (f"{env_id} behaves as the deployment will.", *notes)
     details = {"episode_costs": costs.tolist(), "episode_returns": returns.tolist()}
     return Certificate(name, confidence, verdicts, candidates, evidence, assumptions, details)

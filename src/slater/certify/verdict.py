@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 from slater.certify.bounds import Interval
 from slater.errors import InputError
+from slater.limits import Limit
 
 __all__ = [
     "EXIT_CODES",
@@ -29,6 +30,7 @@ __all__ = [
     "Verdict",
     "decide",
     "error_of_each",
+    "unit_notes",
     "with_gate",
 ]
 
@@ -95,6 +97,22 @@ class LimitVerdict:
 
     def __str__(self) -> str:
         return f"{self.verdict.upper()}  {self.cost} <= {self.limit:g} {self.unit}: {self.reason}"
+
+
+def unit_notes(limits: Sequence[Limit], per_episode: Sequence[float]) -> list[str]:
+    """What is taken for granted where a limit was not given per episode."""
+    notes = []
+    for limit, value in zip(limits, per_episode, strict=True):
+        if limit.unit == "step":
+            notes.append(
+                f"the limit {limit} is on the steps lived: a step that an episode does not live because it "
+                f"ended counts as {limit.value:g}, and the sum is compared with {value:g}."
+            )
+        elif limit.unit == "discounted":
+            notes.append(
+                f"the limit {limit} is judged as {value:.4g} per episode, the same for costs at an even rate."
+            )
+    return notes
 
 
 def error_of_each(confidence: float, limits: int, candidates: int = 1) -> float:

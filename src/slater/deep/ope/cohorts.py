@@ -83,9 +83,10 @@ class Cohorts:
         rows = []
         for cohort, name in enumerate(self.names):
             own = self.episodes(cohort)
-            costs = dict(zip(dataset.cost_names, table.costs[own].mean(axis=0).tolist(), strict=True))
+            means = table.costs_per_episode[own].mean(axis=0).tolist()
+            costs = dict(zip(dataset.cost_names, means, strict=True))
             row: dict[str, Any] = {
-                "name": name, "episodes": len(own), "return": float(table.returns[own].mean()),
+                "name": name, "episodes": len(own), "return": float(table.returns_per_episode[own].mean()),
                 "costs": costs, "length": float(table.lengths[own].mean()),
             }  # fmt: skip
             if self.told_apart is not None:
@@ -97,16 +98,20 @@ class Cohorts:
 def outcomes(dataset: Dataset, task: Task) -> F64:
     """What every episode did, shape (E, 2+I): utilities in J-units of the task, then the length in steps.
 
-    In the units of `slater.deep.ope.ensemble.ensemble_values`: of whole episodes, or discounted.
+    In the units of `slater.deep.ope.ensemble.ensemble_values`: of whole episodes, or discounted. An episode
+    that was cut off goes on at its rate.
     """
     table, utilities = dataset.episodes, raw_utilities(dataset) * task.scale
     length, whole = rollout_length(task), counts_episodes(task)
     size = length * (1.0 - task.gamma) if whole else 1.0 - task.gamma**length
     weights = np.ones(length) if whole else task.gamma ** np.arange(length)
     rows = []
-    for start, stop in zip(table.starts, table.stops, strict=True):
+    for start, stop, cut in zip(table.starts, table.stops, table.cut_off, strict=True):
         stop = min(stop, start + length)
-        rows.append(weights[: stop - start] @ utilities[start:stop] / size)
+        lived = weights[: stop - start] @ utilities[start:stop]
+        if cut:
+            lived = lived + weights[stop - start :].sum() * utilities[start:stop].mean(axis=0)
+        rows.append(lived / size)
     return np.concatenate([np.array(rows), table.lengths[:, None]], axis=1).astype(np.float64)
 
 
@@ -119,10 +124,10 @@ def find_cohorts(
     """
     source = dataset.source
     sums = outcomes(dataset, task)
-    complete = dataset.episodes.complete
-    if source is not None and len(set(source[complete])) > 1:
-        return _of_sources(np.asarray(source), sums, complete, 2 * most, seed)
-    whole = np.flatnonzero(complete)
+    judged = dataset.episodes.judged
+    if source is not None and len(set(source[judged])) > 1:
+        return _of_sources(np.asarray(source), sums, judged, 2 * most, seed)
+    whole = np.flatnonzero(judged)
     labels = np.full(len(sums), -1)
     labels[whole] = _groups(sums[whole], min(most, max(len(whole) // (2 * LEAST_EPISODES), 1)), seed)
     if labels.max() == 0:
