@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from slater import __version__
-from slater.errors import DataWarning, InputError
+from slater.errors import InputError, InputWarning
 from slater.interrupts import none_swallowed
 
 __all__ = ["COMMANDS", "main"]
@@ -48,18 +48,18 @@ INTERRUPTED = 130
 
 
 @contextmanager
-def data_warnings_as_lines() -> Iterator[None]:
-    """Print what data give rise to say as a line, once each, without a place in the code."""
+def warnings_as_lines() -> Iterator[None]:
+    """Print what is to be said of the input as a line, once each, without a place in the code."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            if issubclass(category, DataWarning):
+            if issubclass(category, InputWarning):
                 print(f"slater: warning: {message}", file=sys.stderr)
             else:
                 usual(message, category, *place, **more)
 
-        warnings.filterwarnings("default", category=DataWarning)
+        warnings.filterwarnings("default", category=InputWarning)
         warnings.showwarning = show
         yield
 
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"slater: error: there is no command {name!r}; choose one of {known}.", file=sys.stderr)
         return BAD_INPUT
     try:
-        with none_swallowed(), data_warnings_as_lines():
+        with none_swallowed(), warnings_as_lines():
             command = importlib.import_module(f"slater.commands.{COMMANDS[name][0]}")
             return int(command.run(rest))
     except InputError as error:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from slater.errors import InputError
 __all__ = [
     "Holder",
     "append_json_line",
+    "digest_of",
     "locked",
     "read_json",
     "read_json_lines",
@@ -27,6 +29,12 @@ __all__ = [
     "write_json",
     "write_json_lines",
 ]
+
+
+def digest_of(path: str | os.PathLike[str]) -> str:
+    """A short name for what a file holds now; "" if there is none."""
+    file = Path(path)
+    return blake2b(file.read_bytes(), digest_size=16).hexdigest() if file.is_file() else ""
 
 
 def write_atomic(path: str | os.PathLike[str], content: bytes) -> None:

@@ -1,8 +1,8 @@
-"""The one kind of error that a user's input can cause, and the one kind of warning that data can."""
+"""The one kind of error that a user's input can cause, and the one kind of warning."""
 
 from __future__ import annotations
 
-__all__ = ["DataWarning", "InputError"]
+__all__ = ["InputError", "InputWarning"]
 
 
 class InputError(ValueError):
@@ -12,8 +12,8 @@ class InputError(ValueError):
     """
 
 
-class DataWarning(UserWarning):
-    """Something in data that can be used, but that a person should know: rows left out, a cost below 0.
+class InputWarning(UserWarning):
+    """Input that can be used, but of which a person should know something: rows left out, a cost below 0.
 
-    `slater.data.load` gives one for each; the command line prints it as a line.
+    `slater.data.load` gives one for each thing that its checks found; the command line prints it as a line.
     """

@@ -12,6 +12,7 @@ import slater
 from slater.certify.verdict import Certificate
 from slater.cli import main
 from slater.data import Dataset, save
+from slater.disk import digest_of
 from slater.policy import CategoricalPolicy
 from slater.policy import save as save_policy
 from slater.runs.held_out import hold_out
@@ -92,6 +93,7 @@ def test_exit_codes_and_files(
     certificate = Certificate.load(tmp_path / "certificate.json")
     assert said.startswith(certificate.sentence)
     assert certificate.exit_code == code
+    assert certificate.digest == digest_of(tmp_path / "policy.safetensors")
     page = (tmp_path / "certificate.html").read_text()
     assert "<svg" in page
     assert main([*args, "--json"]) == code

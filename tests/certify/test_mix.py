@@ -11,12 +11,15 @@ import pytest
 
 import slater
 from slater import InputError
-from slater.certify.pools import best_of_runs, mix_runs, pool_of_run
+from slater.certify.pools import best_of_runs, mix_runs, pool_of_run, pool_of_runs
 from slater.cli import main
 from slater.data import Dataset, save
+from slater.errors import InputWarning
 from slater.policy import Mixture, load
 from slater.runs import open_run
 from slater.runs.held_out import keep, read_held_out
+
+from ..runs.example import RECORD, RESULT, write_run
 
 T = 10
 SETTINGS = {
@@ -46,6 +49,26 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     args = ["train", "pdca", str(place / "log.npz"), "--limit", "5", "--hold-out", "0.25", *settings]
     assert main([*args, "--out", str(place / "run")]) == 0
     return place / "run"
+
+
+def test_runs_that_do_not_fit_are_refused_and_doubts_are_said(tmp_path: Path) -> None:
+    def run(name: str, task: dict[str, Any], fingerprint: str = "ab", result: Any = None) -> Any:
+        folder = write_run(tmp_path / name, result=result)
+        record = {**RECORD, "problem": {**RECORD["problem"], **task}}
+        record["run"] = {**RECORD["run"], "fingerprint": fingerprint}
+        (folder / "run.json").write_text(json.dumps(record))
+        return open_run(folder)
+
+    one = run("one", {})
+    assert len(pool_of_runs([one, run("same", {})])) == 2
+    for number, task in enumerate(({"discrete": True}, {"obs_dim": 9}, {"action_dim": 3}, {"horizon": 100})):
+        with pytest.raises(InputError, match="pool runs of one task"):
+            pool_of_runs([one, run(str(number), task)])
+    with pytest.warns(InputWarning, match="of different data"):
+        pool_of_runs([one, run("elsewhere", {}, "cd")])
+    doubted = run("doubted", {}, result={**RESULT, "model_check": {"trusted": False}})
+    with pytest.warns(InputWarning, match="doubted failed their check"):
+        pool_of_runs([doubted])
 
 
 def test_a_run_that_holds_out_says_a_verdict_and_remembers(run: Path) -> None:

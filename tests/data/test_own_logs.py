@@ -7,7 +7,7 @@ import pytest
 
 from slater.data import ReadOptions, inspect, load, save
 from slater.data.files import open_file
-from slater.errors import DataWarning, InputError
+from slater.errors import InputError, InputWarning
 
 from .make import same, walk
 
@@ -212,7 +212,7 @@ def test_gaps_in_time_constant_columns_and_repeated_rows_are_reported(table):
 def test_reading_says_what_the_checks_found(table):
     """Nobody has to run `data check` to hear that rows were left out."""
     path = table(x={1: ""}, wear={6: "-1"})
-    with pytest.warns(DataWarning) as said:
+    with pytest.warns(InputWarning) as said:
         load(path, columns=COLUMNS, missing="drop")
     texts = [str(warning.message) for warning in said]
     assert f"{path}: rows: is missing here; the row is left out [1 row: 1], numbered from 0" in texts

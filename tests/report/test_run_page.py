@@ -9,6 +9,7 @@ import pytest
 
 import slater.deep as deep
 from slater.cli import main
+from slater.disk import digest_of
 from slater.policy import load
 
 from ..deep.problems import QUICK, pointmass
@@ -85,10 +86,39 @@ def test_an_exported_run_acts_as_its_mixture(folder, tmp_path, capsys):
     assert first["low"] < first["high"]
     assert "verdict" not in about  # nobody has asked for one
     certificate = {"verdict": "pass", "sentence": "It keeps its limits.", "confidence": 0.95}
-    (folder / "certificate.json").write_text(json.dumps(certificate))
+
+    def exported(policy, record):
+        (folder / "certificate.json").write_text(json.dumps(record))
+        try:
+            assert main(["export", str(policy), "--onnx", str(file)]) == 0
+        finally:
+            (folder / "certificate.json").unlink()
+        return json.loads({p.key: p.value for p in onnx.load(file).metadata_props}["slater"])
+
+    capsys.readouterr()
+    judged = {**certificate, "digest": digest_of(folder / "mixture.safetensors")}
+    assert exported(folder, judged)["verdict"] == certificate
+    assert "warning" not in capsys.readouterr().err
+    # the verdict on the mixture is none on the last policy, nor on what the run has become since
+    assert "verdict" not in exported(folder / "policy.safetensors", judged)
+    assert "is of another policy than" in capsys.readouterr().err
+    assert "verdict" not in exported(folder, {**judged, "digest": "of before"})
+    assert "is of another policy than" in capsys.readouterr().err
+    assert "verdict" not in exported(folder, certificate)  # of before certificates said whose they are
+
+
+def test_a_report_says_whether_a_certificate_is_of_the_mixture(folder, tmp_path, capsys):
+    limit = {"cost": "c0", "limit": 5.0, "unit": "per episode", "estimate": 1.0, "upper": 2.0}
+    record = {"policy": "a run", "sentence": "It keeps its limits.", "limits": [{**limit, "verdict": "pass"}]}
+    page = tmp_path / "page.html"
+    words = "not of the mixture that the run has now"
     try:
-        assert main(["export", str(folder), "--onnx", str(file)]) == 0
+        for digest, warned in ((digest_of(folder / "mixture.safetensors"), False), ("of before", True)):
+            (folder / "certificate.json").write_text(json.dumps({**record, "digest": digest}))
+            assert main(["report", str(folder), "--out", str(page)]) == 0
+            assert (words in page.read_text()) == warned
+        (folder / "certificate.json").write_text(json.dumps({"sentence": "half of one"}))
+        assert main(["report", str(folder), "--out", str(page)]) == 2
+        assert "not readable as a certificate" in capsys.readouterr().err
     finally:
         (folder / "certificate.json").unlink()
-    about = json.loads({p.key: p.value for p in onnx.load(file).metadata_props}["slater"])
-    assert about["verdict"] == certificate

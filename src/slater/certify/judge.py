@@ -18,6 +18,7 @@ from slater.certify.estimates import Calibration
 from slater.certify.held_out import certifying_part
 from slater.certify.verdict import Certificate, with_gate
 from slater.data import Dataset
+from slater.disk import digest_of
 from slater.errors import InputError
 from slater.limits import Limit
 from slater.policy import Mixture, Policy, load
@@ -36,6 +37,8 @@ class Subject:
     name: str
     run: SavedRun | None = None
     folder: Path | None = None
+    #: of its file as it is now; "" for what is no file
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,9 +165,9 @@ def find_policy(policy: Any) -> Subject:
     folder = place if place.is_dir() else place.parent
     run = open_run(folder) if place.is_dir() or is_run(folder) else None
     if run is not None and place.is_dir():
-        return Subject(run.result.policy, text, run, folder)
+        return Subject(run.result.policy, text, run, folder, digest_of(folder / "mixture.safetensors"))
     acting = _OnnxPolicy(text) if place.suffix == ".onnx" else load(place)
-    return Subject(acting, text, run, folder)
+    return Subject(acting, text, run, folder, digest_of(place))
 
 
 def _imported(text: str) -> Any:
@@ -237,22 +240,24 @@ def certify(
     if own is not None:
         from slater.certify.rollouts import certify_episodes
 
-        return certify_episodes(
+        found = certify_episodes(
             _dataset(own, run),
             limits=given,
             largest_step_cost=largest_step_cost,
             gamma=gamma,
             **common,
         )
+        return replace(found, digest=subject.digest)
     if env is not None:
         from slater.certify.rollouts import certify_rollouts
 
-        return certify_rollouts(
+        found = certify_rollouts(
             subject.policy, env, limits=given, cost_names=run.task.costs if run is not None else None,
             episodes=episodes, at_most=at_most, horizon=horizon or (run.task.horizon if run else None),
             largest_step_cost=1.0 if largest_step_cost is None else largest_step_cost, gamma=gamma, seed=seed,
             workers=workers, deterministic=deterministic, progress=progress, **common,
         )  # fmt: skip
+        return replace(found, digest=subject.digest)
     if data is None:
         if run is None or not Path(run.run.data).exists():
             raise InputError(
@@ -272,7 +277,7 @@ def certify(
         )  # fmt: skip
         # where the weights can say nothing (long episodes), the estimators may still
         if all(gate.passed for limit in weighted.limits for gate in limit.gates):
-            return with_gate(weighted, gate)
+            return with_gate(replace(weighted, digest=subject.digest), gate)
     from slater.certify.opinions import certify_estimates
 
     if fit and cache is None:
@@ -292,7 +297,7 @@ def certify(
     if weighted is not None:
         why = next(g.reason for limit in weighted.limits for g in limit.gates if not g.passed)
         found = replace(found, assumptions=(*found.assumptions, f"propensities decide nothing here: {why}"))
-    return with_gate(found, gate)
+    return with_gate(replace(found, digest=subject.digest), gate)
 
 
 def certify_many(
@@ -341,5 +346,7 @@ def certify_many(
         for certificate, k in zip(certificates, names.values(), strict=True):
             own = subjects[k].run
             gate = certifying_part(whole, kept, own.run.fingerprint if own is not None else None)[1]
-            found[k] = with_gate(replace(certificate, policy=subjects[k].name), gate)
+            found[k] = with_gate(
+                replace(certificate, policy=subjects[k].name, digest=subjects[k].digest), gate
+            )
     return [found[k] for k in range(len(subjects))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from slater.certify.frontier import Column, Frontier, Point, Pool, mix
 from slater.data import Dataset
 from slater.disk import write_atomic
-from slater.errors import InputError
+from slater.errors import InputError, InputWarning
 from slater.limits import Limit, Units, resolve_limits
 from slater.policy import Mixture, save
 from slater.runs import SavedRun, open_run
@@ -28,6 +29,7 @@ __all__ = [
     "mix_runs",
     "pool_of_policies",
     "pool_of_run",
+    "pool_of_runs",
     "with_log",
 ]
 
@@ -61,6 +63,32 @@ def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
             "nothing to mix by."
         )
     return Pool(tuple(task.costs), tuple(columns))
+
+
+def pool_of_runs(runs: Sequence[SavedRun]) -> list[Pool]:
+    """The pool of every run, names told apart where there are several; runs that do not fit are refused.
+
+    Estimates that failed their check, and those of runs of other data, are said in an `InputWarning`.
+    """
+    first = runs[0]
+    for saved in runs:
+        if [one.folder.resolve() for one in runs].count(saved.folder.resolve()) > 1:
+            raise InputError(f"the run {saved.folder} is given twice; give each run once.")
+        for name in ("obs_dim", "action_dim", "discrete", "horizon"):
+            own, other = getattr(saved.task, name), getattr(first.task, name)
+            if own != other:
+                raise InputError(
+                    f"{saved.folder} has {name} {own} and {first.folder} has {other}; pool runs of one task."
+                )
+        if not saved.result.trusted:
+            text = (
+                f"the estimates of {saved.folder} failed their check on the data; what follows rests on them"
+            )
+            warnings.warn(text, InputWarning, stacklevel=3)
+    if len({saved.run.fingerprint for saved in runs}) > 1:
+        text = "these runs are of different data; their estimates are comparable only if the data are alike"
+        warnings.warn(text, InputWarning, stacklevel=3)
+    return [pool_of_run(saved, f"{saved.folder}: " if len(runs) > 1 else "") for saved in runs]
 
 
 def episode_limits(saved: SavedRun, limits: Sequence[Limit | str | float] = ()) -> list[float]:
@@ -226,12 +254,7 @@ def best_of_runs(
     """The best mixture of what the runs kept within `limits`, ready to act, and what is estimated of it."""
     from slater.deep.engine.folder import member_policies
 
-    places = [saved.folder.resolve() for saved in runs]
-    for saved, place in zip(runs, places, strict=True):
-        if places.count(place) > 1:
-            raise InputError(f"the run {saved.folder} is given twice; give each run once.")
-    labels = [f"{saved.folder}: " if len(runs) > 1 else "" for saved in runs]
-    pools = [pool_of_run(saved, label) for saved, label in zip(runs, labels, strict=True)]
+    pools = pool_of_runs(runs)
     point = mix(Pool.union(pools), episode_limits(runs[0], limits), margin=margin)
     members: list[Any] = []
     weights: list[float] = []

@@ -302,6 +302,7 @@ def certify_rollouts(
             )
     finally:
         env.close()
-    assumptions = (f"{env_id} behaves as the deployment will.", *notes)
+    acts = ["the policy acts with the likeliest action, in deployment too."] if deterministic else []
+    assumptions = (f"{env_id} behaves as the deployment will.", *acts, *notes)
     details = {"episode_costs": costs.tolist(), "episode_returns": returns.tolist()}
     return Certificate(name, confidence, verdicts, candidates, evidence, assumptions, details)

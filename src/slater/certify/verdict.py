@@ -154,6 +154,7 @@ class Certificate:
         evidence_from: where the evidence is from, one sentence.
         assumptions: what is taken for granted, one sentence each.
         details: what pictures need besides, plain JSON.
+        digest: of the policy's file as it was judged (`slater.disk.digest_of`); "" for a function.
 
     """
 
@@ -164,6 +165,7 @@ class Certificate:
     evidence_from: str = ""
     assumptions: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    digest: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -254,7 +256,7 @@ class Certificate:
         limits = tuple(_limit_verdict(limit) for limit in record["limits"])
         return cls(
             record["policy"], record["confidence"], limits, record["candidates"], record["evidence_from"],
-            tuple(record["assumptions"]), dict(record["details"]),
+            tuple(record["assumptions"]), dict(record["details"]), str(record.get("digest", "")),
         )  # fmt: skip
 
     @classmethod

@@ -12,10 +12,11 @@ from typing import Any
 
 from slater.commands.parse import Positional, parse
 from slater.commands.runs import run_table
+from slater.disk import digest_of
 from slater.errors import InputError
 from slater.limits import Limit
 from slater.runs import SavedRun, find_runs, open_run
-from slater.runs.evaluations import Evaluation, add_evaluation, digest_of
+from slater.runs.evaluations import Evaluation, add_evaluation
 from slater.runs.result import LimitRecord
 
 __all__ = ["run"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slater.commands.parse import parse
+from slater.disk import digest_of
 from slater.errors import InputError
 from slater.runs import Result, is_run, open_run, read_result, read_run
 
@@ -206,6 +207,7 @@ def _certificate(options: DemoArgs, gamma: float) -> Certificate:
         policies.load(options.out / "mixture.safetensors"), ENV, limits=[options.limit], gamma=gamma,
         at_most=10 * options.episodes, name=str(options.out),
     )  # fmt: skip
+    certificate = replace(certificate, digest=digest_of(options.out / "mixture.safetensors"))
     certificate.save(options.out / "certificate.json")
     (options.out / "certificate.html").write_text(certificate_html(certificate.as_dict()))
     return certificate

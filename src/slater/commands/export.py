@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slater.commands.parse import Positional, parse
-from slater.disk import read_json
+from slater.disk import digest_of, read_json
 from slater.runs import open_run
 
 __all__ = ["run"]
@@ -49,7 +50,7 @@ def run(args: list[str]) -> int:
     policy = load(path)
     if (promise := getattr(policy, "contract", None)) is not None:
         contract["contract"] = promise.to_json()
-    contract |= _verdict(path.parent)
+    contract |= _verdict(path)
     save_onnx(policy, options.onnx, contract=contract)
     print(f"written: {options.onnx} (ONNX, opset {OPSET})")
     if isinstance(policy, Mixture) and len(policy.members) > 1:
@@ -60,9 +61,17 @@ def run(args: list[str]) -> int:
     return 0
 
 
-def _verdict(folder: Path) -> dict[str, Any]:
-    """What `slater certify` said about the run in this folder, if it was asked."""
-    if not (folder / "certificate.json").exists():
+def _verdict(policy: Path) -> dict[str, Any]:
+    """What `slater certify` said about the policy in this file, if it was asked about this one."""
+    path = policy.parent / "certificate.json"
+    if not path.exists():
         return {}
-    found = read_json(folder / "certificate.json", "a certificate")
+    found = read_json(path, "a certificate")
+    if found.get("digest") != digest_of(policy):
+        print(
+            f"slater: warning: {path} is of another policy than {policy}, or of what it was before; "
+            "its verdict is left out: certify the policy that is exported.",
+            file=sys.stderr,
+        )
+        return {}
     return {"verdict": {name: found.get(name) for name in ("verdict", "sentence", "confidence")}}

@@ -45,7 +45,7 @@ def run(args: list[str]) -> int:
     options = parse(Options, args, "frontier")
     from slater.certify.frontier import Pool, trace
     from slater.certify.pictures import draw_frontier, frontier_html
-    from slater.certify.pools import episode_limits, pool_of_run, with_log
+    from slater.certify.pools import episode_limits, pool_of_runs, with_log
     from slater.disk import write_atomic
     from slater.runs import open_run
     from slater.runs.log import load_log
@@ -53,8 +53,7 @@ def run(args: list[str]) -> int:
     if not options.runs:
         raise InputError("give at least one folder of a finished run.")
     saved = [open_run(folder) for folder in options.runs]
-    labels = [f"{one.folder}: " if len(saved) > 1 else "" for one in saved]
-    pool = Pool.union([pool_of_run(one, label) for one, label in zip(saved, labels, strict=True)])
+    pool = Pool.union(pool_of_runs(saved))
     frontier = trace(pool, _grids(options.limits, pool.cost_names), margin=options.margin)
     source = options.data or saved[0].run.data
     marked = episode_limits(saved[0])

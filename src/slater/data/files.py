@@ -28,7 +28,7 @@ from slater.data.formats.tables import TableReader
 from slater.data.missing import Missing, MissingValues
 from slater.data.order import watch_time
 from slater.data.store import StoredDataset
-from slater.errors import DataWarning, InputError
+from slater.errors import InputError, InputWarning
 
 __all__ = [
     "SUFFIXES",
@@ -214,7 +214,7 @@ def _mapped_cost_name(reader: Reader, options: ReadOptions) -> tuple[str, ...] |
 def load(path: str | Path, options: ReadOptions | None = None, **told: Any) -> Dataset:
     """Read a file of any known format into memory; any error that the checks find is raised.
 
-    What a person should know besides (rows left out, a cost below 0) is a `slater.errors.DataWarning` each.
+    What a person should know besides (rows left out, a cost below 0) is a `slater.errors.InputWarning` each.
     What the file does not say can be told, as options or by their names:
     `load("log.csv", columns={"observations": ["x", "v"], "costs": "wear", ...}, missing="drop")`; see
     `ReadOptions`. Columns may also be texts, as on the command line: ["observations=x,v", "costs=wear"].
@@ -239,7 +239,7 @@ def load(path: str | Path, options: ReadOptions | None = None, **told: Any) -> D
         except MemoryError:
             raise InputError(_too_large(path)) from None
     for text in told_warnings(path, opened.report):
-        warnings.warn(text, DataWarning, stacklevel=2)
+        warnings.warn(text, InputWarning, stacklevel=2)
     source = names.finish().source
     return Dataset(**joined, cost_names=layout.cost_names, metadata=opened.metadata, source=source)
 

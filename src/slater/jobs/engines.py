@@ -32,7 +32,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, TypeVar
 
-from slater.errors import DataWarning, InputError
+from slater.errors import InputError, InputWarning
 from slater.threads import children_use_one_thread, use_one_thread
 
 __all__ = ["Cell", "Engine", "Row", "run_jobs"]
@@ -68,7 +68,7 @@ def _pool(work: Callable[[Job], Row], jobs: Sequence[Job], workers: int) -> Ende
 def _start_worker() -> None:
     """Jobs run side by side, one per core; threads inside a job would only fight over them."""
     use_one_thread()
-    warnings.simplefilter("ignore", DataWarning)  # whoever gave the jobs says it once
+    warnings.simplefilter("ignore", InputWarning)  # whoever gave the jobs says it once
     if (parent := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
 
@@ -179,7 +179,7 @@ def _ray(work: Callable[[Job], Row], jobs: Sequence[Job], workers: int) -> Ended
 
     def call(job: Job) -> Row:
         use_one_thread()
-        warnings.simplefilter("ignore", DataWarning)
+        warnings.simplefilter("ignore", InputWarning)
         return work(job)
 
     # max_calls: a new process for each job, as with `fresh`

@@ -9,6 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from slater.disk import digest_of, read_json
+from slater.errors import InputError
 from slater.report.svg import COLOURS, Plot, page
 from slater.runs import LimitRecord, Member, SavedRun
 
@@ -78,7 +80,7 @@ def _run(run: SavedRun, *, heading: bool) -> str:
         parts += [_plane(run, index) for index in range(len(task.costs))]
     parts.append(_curves(run))
     if (run.folder / "certificate.json").is_file():
-        parts.append(_certificate(run.folder / "certificate.json"))
+        parts.append(_certificate(run.folder / "certificate.json", run.folder / "mixture.safetensors"))
     parts.append("<h3>Settings</h3>" + _table(("setting", "value"), _settings(record.config)))
     parts.append(f"<p>Written by Slater {escape(record.version)}.</p>")
     return "".join(parts)
@@ -89,12 +91,7 @@ def _outcome(run: SavedRun) -> str:
     result = run.result
     per_episode = result.per_episode is not None
     sums = result.per_episode or result.estimates
-    rows = []
-    limits = {limit.cost: limit.episode if per_episode else limit.discounted for limit in result.limits}
-    for name in sums or {}:
-        value, limit = (sums or {})[name], limits.get(name)
-        verdict = "" if limit is None else "within" if value <= limit * (1 + 1e-6) + 1e-9 else "above"
-        rows.append((name, _number(value), _number(limit), verdict))
+    rows = [] if sums is None else [(*line[:3], line[3].lower()) for line in result.lines()]
     unit = "per episode" if per_episode else "discounted"
     parts = ["<h3>What came out</h3>"]
     parts.append(
@@ -102,7 +99,7 @@ def _outcome(run: SavedRun) -> str:
         if rows
         else "<p>Nothing was estimated: the log alone has not judged this policy.</p>"
     )
-    parts.append(f"<p>{escape(result.describe_mixture())}</p>")
+    parts += [f"<p>{escape(text)}</p>" for text in (result.describe_mixture(), *result.single_episodes())]
     parts += [f"<p class='abstain'>Warning: {escape(text)}</p>" for text in result.warnings]
     return "".join(parts)
 
@@ -188,20 +185,30 @@ def _curve(run: SavedRun, name: str) -> str:
     return plot.svg()
 
 
-def _certificate(path: Path) -> str:
-    """The verdicts of a certificate that lies beside the run."""
-    record = json.loads(path.read_text())
-    rows = [
-        (
-            x["cost"],
-            f"{_number(x['limit'])} {x['unit']}",
-            _number(x["estimate"]),
-            _number(x["upper"]),
-            x["verdict"],
+def _certificate(path: Path, mixture: Path) -> str:
+    """The verdicts of a certificate that lies beside the run, and whether they are about its mixture."""
+    record = read_json(path, "a certificate")
+    try:
+        rows = [
+            (
+                x["cost"],
+                f"{_number(x['limit'])} {x['unit']}",
+                _number(x["estimate"]),
+                _number(x["upper"]),
+                x["verdict"],
+            )
+            for x in record["limits"]
+        ]
+        sentence, digest = str(record["sentence"]), record.get("digest")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path} is not readable as a certificate ({error}).") from error
+    other = ""
+    if digest != digest_of(mixture):
+        other = (
+            f"<p class='abstain'>Warning: it is of {escape(str(record.get('policy')))}, not of the mixture "
+            "that the run has now; certify the run again.</p>"
         )
-        for x in record["limits"]
-    ]
-    return f"<h3>Certificate</h3><p>{escape(record['sentence'])}</p>" + _table(
+    return f"<h3>Certificate</h3>{other}<p>{escape(sentence)}</p>" + _table(
         ("cost", "limit", "estimate", "upper bound", "verdict"), rows
     )
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slater.disk import append_json_line, read_json_lines
+from slater.disk import append_json_line, digest_of, read_json_lines
 
 if TYPE_CHECKING:
     from slater.envs import Rollout
     from slater.runs.record import TaskRecord
 
-__all__ = ["EVALUATIONS", "Evaluation", "add_evaluation", "digest_of", "read_evaluations"]
+__all__ = ["EVALUATIONS", "Evaluation", "add_evaluation", "read_evaluations"]
 
 #: name of the file in the folder of a run: one JSON object per line
 EVALUATIONS = "evaluations.jsonl"
@@ -69,11 +68,6 @@ class Evaluation:
             units={cost: {str(k): v for k, v in ran.measured(cost, task.horizon).items()} for cost in costs},
             digest=digest_of(file),
         )  # fmt: skip
-
-
-def digest_of(file: Path) -> str:
-    """A short name for the content of a policy's file; "" if there is none."""
-    return blake2b(file.read_bytes(), digest_size=16).hexdigest() if file.is_file() else ""
 
 
 def add_evaluation(folder: Path, evaluation: Evaluation) -> None:

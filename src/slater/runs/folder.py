@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slater.disk import digest_of
 from slater.errors import InputError
-from slater.runs.evaluations import Evaluation, digest_of, read_evaluations
+from slater.runs.evaluations import Evaluation, read_evaluations
 from slater.runs.metrics import METRICS, Metrics, read_metrics
 from slater.runs.record import RECORD, Record, Run, TaskRecord, read_record
 from slater.runs.result import RESULT, Member, Result, read_result

@@ -132,7 +132,7 @@ class Result:
         It is not known where nothing is estimated, or where limits would be kept by estimates that failed
         their check on the data. Estimates above a limit count even then.
         """
-        verdicts = [verdict for name, _, _, verdict in self._lines() if name != "reward"]
+        verdicts = [verdict for name, _, _, verdict in self.lines() if name != "reward"]
         if "" in verdicts:
             return None
         return False if "ABOVE" in verdicts else True if self.trusted else None
@@ -143,7 +143,7 @@ class Result:
         found = self.details.get("estimate") or self.details.get("model_check")
         return not isinstance(found, Mapping) or bool(found.get("trusted", True))
 
-    def _lines(self) -> list[tuple[str, str, str, str]]:
+    def lines(self) -> list[tuple[str, str, str, str]]:
         """Name, estimate, limit, verdict; per episode where a horizon is known, else discounted."""
         sums = self.estimates if self.per_episode is None else self.per_episode
         limits = {
@@ -166,13 +166,13 @@ class Result:
 
     def __repr__(self) -> str:
         parts = ", ".join(
-            f"{name} {value}{f' of {limit}' if limit else ''}" for name, value, limit, _ in self._lines()
+            f"{name} {value}{f' of {limit}' if limit else ''}" for name, value, limit, _ in self.lines()
         )
         warned = f"; {len(self.warnings)} warning{'s' * (len(self.warnings) > 1)}" if self.warnings else ""
         return f"<Result of {self.algorithm} in {self.folder}: {parts}, estimated {self._unit}{warned}>"
 
     def __str__(self) -> str:
-        rows = [(self._unit, "estimated", "limit", ""), *self._lines()]
+        rows = [(self._unit, "estimated", "limit", ""), *self.lines()]
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = [f"{self.algorithm}, {self.steps} steps, seed {self.seed}, in {self.folder}"]
         lines += [
@@ -185,7 +185,7 @@ class Result:
     def _repr_html_(self) -> str:
         from html import escape
 
-        rows = [(self._unit, "estimated", "limit", ""), *self._lines()]
+        rows = [(self._unit, "estimated", "limit", ""), *self.lines()]
         cells = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
         said = [*self.single_episodes(), *(f"warning: {text}" for text in self.warnings)]
         notes = "".join(f"<br>{escape(text)}" for text in said)
@@ -200,7 +200,7 @@ class Result:
         sentences = [
             f"estimated {self._unit} from the data by {by}: {name} {value}"
             + (f", limit {limit}, {verdict.lower()}" if limit else "")
-            for name, value, limit, verdict in self._lines()
+            for name, value, limit, verdict in self.lines()
         ]
         return [*sentences, *self.single_episodes(), *(f"warning: {text}" for text in self.warnings)]
 
