@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from slater import cli
-from slater.envs.evaluation import Rollout
+from slater.envs.evaluation import Rollout, is_scalar_cost
+from slater.errors import InputError
 from slater.runs import open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 
@@ -110,3 +111,14 @@ def test_only_runs_that_differ_in_the_seed_alone_are_averaged(tmp_path, capsys):
     run("d", 2)
     (line,) = [line for line in rows(capsys, "compare", tmp_path) if line["run"].startswith("mean")]
     assert line["run"] == f"mean of 2 seeds, as {tmp_path / 'a'}"
+
+
+def test_a_cost_of_another_name_is_not_taken_for_a_sum_of_costs():
+    """A log's one cost may be called otherwise in an environment that has one too, and nowhere else."""
+    assert is_scalar_cost(["wear"], ["cost"])
+    assert is_scalar_cost(["wear"], [])
+    assert is_scalar_cost(["cost"], ["left", "right"])
+    assert not is_scalar_cost(["left"], ["left", "right"])
+    for names in (["wear"], ["left", "wear"]):
+        with pytest.raises(InputError, match="no cost 'wear'; it has left, right"):
+            is_scalar_cost(names, ["left", "right"])

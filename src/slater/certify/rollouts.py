@@ -26,7 +26,7 @@ from slater.certify.verdict import (
 )
 from slater.data import Dataset
 from slater.envs.episode import Episode, RunSettings, run_episode
-from slater.envs.evaluation import rollout
+from slater.envs.evaluation import is_scalar_cost, rollout
 from slater.envs.making import make
 from slater.errors import InputError
 from slater.limits import Limit, Units, resolve_limits
@@ -231,9 +231,7 @@ def certify_rollouts(
         if cost_names is None and len(given) == 1 and len(known) != 1:
             names = ("cost",)
         resolved = resolve_limits(given, names)
-        scalar = len(names) == 1 and names[0] not in known
-        for missing in () if scalar else [x for x in names if x not in known]:
-            raise InputError(f"the environment has no cost {missing!r}; it has {', '.join(known)}.")
+        scalar = is_scalar_cost(names, known)
         columns = [] if scalar else [known.index(x) for x in names]
         steps = horizon or (env.spec.max_episode_steps if env.spec is not None else None)
         error = error_of_each(confidence, len(names), candidates)

@@ -19,7 +19,7 @@ from slater.errors import InputError
 from slater.limits import Limit, Quantity, Units
 from slater.policy import Policy
 
-__all__ = ["Rollout", "Summary", "record", "rollout"]
+__all__ = ["Rollout", "Summary", "is_scalar_cost", "record", "rollout"]
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +48,20 @@ class Summary:
         error = float(np.std(values, ddof=1) / math.sqrt(count))
         half = error * float(stdtrit(count - 1, 0.5 + confidence / 2.0))
         return Summary(mean, error, mean - half, mean + half, confidence)
+
+
+def is_scalar_cost(names: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether these costs of a log are the environment's scalar cost; a name that means nothing is refused.
+
+    A lone cost of a log may have another name than in the environment, if that has no more than one; `cost`
+    is the scalar one everywhere. known: names in the environment.
+    """
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return False
+    if len(names) == 1 and (len(known) <= 1 or names[0] == "cost"):
+        return True
+    raise InputError(f"the environment has no cost {unknown[0]!r}; it has {', '.join(known) or 'none'}.")
 
 
 @dataclass(frozen=True)
@@ -101,20 +115,16 @@ class Rollout:
         return {name: Summary.of(values, confidence) for name, values in self.quantities().items()}
 
     def mean_costs(self, names: Sequence[str]) -> list[float]:
-        """Mean cost per episode of every name; a lone cost of a name unknown here is the scalar one."""
-        if len(names) == 1 and names[0] not in self.cost_names:
+        """Mean cost per episode of every name; see `is_scalar_cost` for a lone one of another name."""
+        if is_scalar_cost(names, self.cost_names):
             return [float(self.cost.mean())]
-        for name in names:
-            if name not in self.cost_names:
-                known = ", ".join(self.cost_names)
-                raise InputError(f"the environment has no cost {name!r}; it has {known}.")
         return [float(self.costs[:, self.cost_names.index(name)].mean()) for name in names]
 
     def measured(self, name: str, horizon: int | None = None) -> dict[Quantity, float]:
         """The mean of a cost in every unit of a limit, as `Units.measure` defines them.
 
         Discounted sums are those of the endless process, as in estimates and limits: after a timeout they go
-        on at the episode's rate. A lone cost of a name unknown here is the scalar one.
+        on at the episode's rate.
         """
         units, episodes = self._episodes(name, horizon)
         return units.measure(*episodes)
@@ -131,10 +141,7 @@ class Rollout:
         self, name: str, horizon: int | None
     ) -> tuple[Units, tuple[Floats, Floats, NDArray[np.int64], NDArray[np.bool_]]]:
         """The setting, and what `Units.measure` is given: sums, discounted sums, lengths, ends."""
-        alone = name not in self.cost_names
-        if alone:
-            self.mean_costs([name])  # refuses a name that means nothing
-        index = None if alone else self.cost_names.index(name)
+        index = None if is_scalar_cost([name], self.cost_names) else self.cost_names.index(name)
         costs = self.cost if index is None else self.costs[:, index]
         sums = self.discounted_cost if index is None else self.discounted_costs[:, index]
         length = int(self.lengths.max()) if horizon is None else horizon

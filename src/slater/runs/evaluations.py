@@ -50,14 +50,15 @@ class Evaluation:
     def of(
         cls, policy: str, file: Path, ran: Rollout, task: TaskRecord, limits: Mapping[str, float] | None
     ) -> Evaluation:
-        """What `rollout` gave for the policy in `file`; a lone cost of another name is the scalar cost."""
+        """What `rollout` gave for the policy in `file`."""
+        from slater.envs.evaluation import is_scalar_cost
+
         costs = task.costs
-        ran.mean_costs(costs)  # a name that the environment does not have is one sentence
+        scalar = is_scalar_cost(costs, ran.cost_names)
         found = ran.summary()
         values = {"return": found["return"]}
         for cost in costs:
-            lone = len(costs) == 1 and cost not in ran.cost_names
-            values[cost] = found["cost" if lone else f"costs/{cost}"]
+            values[cost] = found["cost" if scalar else f"costs/{cost}"]
         return cls(
             policy=policy, env=ran.env_id, episodes=len(ran), seed=ran.seed,
             deterministic=ran.deterministic, limits=None if limits is None else dict(limits),
