@@ -237,7 +237,7 @@ def test_datasets_are_made_compared_and_described_by_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice the same fingerprint, another one is named; the page has every source and the picture."""
-    monkeypatch.setitem(BENCHMARKS, "ballrun", Benchmark(4, (2.0,)))
+    monkeypatch.setitem(BENCHMARKS, "ballrun", Benchmark(4, (2.0,), "Its balls are toys."))
     save_behaviour(_toy_behaviour(), tmp_path / "behaviours" / "ballrun.safetensors")
     expected = tmp_path / "fingerprints"
 
@@ -247,7 +247,7 @@ def test_datasets_are_made_compared_and_described_by_commands(
         assert cli.main(words) == 0
         return capsys.readouterr().out
 
-    make("one", "--update")
+    assert "ballrun: Its balls are toys." in make("one", "--update")
     everything = ["behaviours", "data", "--folder", str(tmp_path / "one"), "--behaviours"]
     assert cli.main([*everything, str(tmp_path / "behaviours")]) == 0
     assert "walker: left out, its behaviours are not trained" in capsys.readouterr().out
@@ -285,9 +285,19 @@ def test_datasets_are_made_compared_and_described_by_commands(
     assert cli.main([*words, "--behaviours", str(tmp_path / "behaviours")]) == 0
     text = page.read_text()
     assert "| [ballrun](#ballrun) | 8 | 80 | 2 |" in text
+    assert "`. **Its balls are toys.**" in text
     assert "| ballrun | 80 |" in text
     assert "| 1.000000 to 1.000000 |" in text
     assert "| pays | 4 |" in text
     assert "| saves | 4 |" in text
     assert "(figures/ballrun.png)" in text
     assert (tmp_path / "figures" / "ballrun.png").stat().st_size > 1_000
+
+
+def test_the_page_of_the_datasets_says_what_each_fails_to_show() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text()
+    weak = {name: one.weakness for name, one in BENCHMARKS.items() if one.weakness}
+    assert {"antcircle", "quadruped", "humanoid", "walker"} <= set(weak)
+    for name, words in weak.items():
+        section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        assert f"**{words}**" in section

@@ -40,7 +40,8 @@ CHECKED = (
 #: Kinds that hold plain numbers: a sentence or something that reads, and none of the rest.
 UNCHECKED = (
     "minari/data", "store/notes.json", "store/episodes.npz", "run.json", "result.json",
-    "metrics.jsonl",
+    "metrics.jsonl", "evaluations.jsonl", "held_out.json", "certificate.json", "own.csv", "own.parquet",
+    "behaviour",
 )  # fmt: skip
 KINDS = CHECKED + UNCHECKED
 
@@ -97,7 +98,11 @@ def prepare(kind: str, folder: Path):
 
     if kind == "a.safetensors":
         return _policy(folder)
-    if kind in ("run.json", "result.json", "metrics.jsonl"):
+    if kind in ("own.csv", "own.parquet"):
+        return _own_table(folder, kind)
+    if kind == "behaviour":
+        return _behaviour(folder)
+    if kind.endswith((".json", ".jsonl")) and "/" not in kind:
         return _run(folder, kind)
     if kind.startswith("minari/"):
         os.environ["MINARI_DATASETS_PATH"] = str(folder)
@@ -140,8 +145,11 @@ class _Config:
 
 
 def _run(folder, kind):
+    from slater.certify.verdict import Certificate, Evidence, Gate, LimitVerdict
     from slater.limits import Limit, Units, limit_records
     from slater.runs import Run, read_metrics, read_result
+    from slater.runs.evaluations import Evaluation, add_evaluation, read_evaluations
+    from slater.runs.held_out import HeldOut, read_held_out
     from slater.runs.record import read_record, write_record
     from slater.runs.result import LimitRecord, Member, Result, write_result
 
@@ -159,12 +167,75 @@ def _run(folder, kind):
     write_result(folder, result)
     rows = [{"step": step, "loss": 1 / step, "steps_per_second": 30.5} for step in range(10, 70, 10)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    means = {"return": 1.5, "wear": 3.25}
+    add_evaluation(
+        folder,
+        Evaluation("mixture", "toy", 5, 0, False, None, means, means, {"wear": {"episode": 3.25}}, "ab"),
+    )
+    HeldOut("ab", "cd", 0.2, 0, (1, 4, 5)).save(folder)
+    verdict = LimitVerdict(
+        "wear", 20.0, "per episode", "pass", 3.0, 2.0, 5.0, "rollouts", "It is within.",
+        (Gate("episodes", True, "there are enough."),), (Evidence("episodes", 3.0, 2.0, 5.0),), 0.1,
+    )  # fmt: skip
+    Certificate("a run", 0.95, (verdict,), digest="ab").save(folder / "certificate.json")
     readers = {
         "run.json": lambda: read_record(folder),
         "result.json": lambda: str(read_result(folder)),
         "metrics.jsonl": lambda: read_metrics(folder / "metrics.jsonl"),
+        "evaluations.jsonl": lambda: read_evaluations(folder),
+        "held_out.json": lambda: read_held_out(folder),
+        "certificate.json": lambda: Certificate.load(folder / "certificate.json").table(),
     }
     return folder / kind, lambda: repr(readers[kind]())
+
+
+def _own_table(folder, kind):
+    """A table as others write it: own names, text for episodes and sources, times, no notes, no checksum."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    from slater.data import load
+
+    size = 60
+    rng = np.random.default_rng(0)
+    trip = np.arange(size) // 6
+    columns = {
+        "when": pa.array(np.datetime64("2026-01-01T00:00:00") + np.arange(size).astype("timedelta64[m]")),
+        "trip": pa.array([f"trip {number}" for number in trip]), "x": rng.normal(size=size),
+        "v": rng.normal(size=size), "throttle": rng.uniform(size=size), "profit": rng.normal(size=size),
+        "wear": rng.uniform(size=size), "noise": rng.integers(0, 2, size),
+        "crashed": (np.arange(size) % 6 == 5).astype(int),
+        "driver": pa.array([("careful", "bold")[number % 2] for number in trip]),
+    }  # fmt: skip
+    table = pa.table(columns)
+    told = [
+        "observations=x,v", "actions=throttle", "rewards=profit", "costs=wear,noise", "terminals=crashed",
+        "episode=trip", "time=when", "source=driver",
+    ]  # fmt: skip
+    path = folder / kind
+    pa.csv.write_csv(table, path) if kind.endswith("csv") else pq.write_table(table, path)
+    return path, lambda: load(path, columns=told).fingerprint
+
+
+def _behaviour(folder):
+    """A file of behaviours: policies, their curve and settings."""
+    import shutil
+
+    from slater.collect.behaviour import load_behaviour
+
+    path = folder / "humanoid.safetensors"
+    shutil.copy(Path(__file__).parents[2] / "behaviours" / "humanoid.safetensors", path)
+
+    def read():
+        found = load_behaviour(path)
+        return [
+            (source.name, *(array.tobytes() for array in source.policy.tensors().values()))
+            for source in found.sources
+        ]
+
+    return path, read
 
 
 def child(kind: str, first: int, last: int, folder: str) -> None:

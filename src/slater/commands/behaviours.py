@@ -227,6 +227,8 @@ def _data(command: Data) -> int:
             f"{name}: {len(data.episodes)} episodes, {data.size} rows, fingerprint {data.fingerprint}",
             flush=True,
         )
+        if BENCHMARKS[name].weakness:
+            print(f"{name}: {BENCHMARKS[name].weakness}")
         if command.update:
             known[name] = data.fingerprint
         elif command.fingerprints is not None and known.get(name) != data.fingerprint:
@@ -288,7 +290,11 @@ def _table(command: Table) -> int:
             command.figures.mkdir(parents=True, exist_ok=True)
             picture = command.figures / f"{name}.png"
             report.dataset_picture(data, name, limits, picture)
-        sections.append(report.dataset_section(data, name, limits, _beside(picture, command.out)))
+        sections.append(
+            report.dataset_section(
+                data, name, limits, _beside(picture, command.out), BENCHMARKS[name].weakness
+            )
+        )
         lines.append(report.dataset_line(data, name, limits))
         if command.densities:
             checks = check_densities(data, behaviour_path(name, command.behaviours))

@@ -73,14 +73,16 @@ def best_mixture_of_sources(
     return float(mixed[0]), float(mixed[1]), named
 
 
-def dataset_section(data: Dataset, name: str, limits: Sequence[float], picture: str | None) -> str:
-    """A dataset in Markdown: two tables, and its picture if there is one."""
+def dataset_section(
+    data: Dataset, name: str, limits: Sequence[float], picture: str | None, weakness: str = ""
+) -> str:
+    """A dataset in Markdown: what it fails to show, two tables, and its picture if there is one."""
     sources = source_means(data)
     returns, costs = data.episodes.returns, data.episodes.costs.sum(axis=1)
     lines = [
         f"## {name}", "",
         f"`{data.metadata.env_id}`: {len(returns)} episodes, {data.size:,} rows, fingerprint "
-        f"`{data.fingerprint[:16]}`.", "",
+        f"`{data.fingerprint[:16]}`.{f' **{weakness}**' if weakness else ''}", "",
         "| source | episodes | return | std | cost | std |", "|---|---|---|---|---|---|",
     ]  # fmt: skip
     lines += [
@@ -150,7 +152,7 @@ the datasets that `make data` records ([make data](howto/make-data.md)). Returns
 undiscounted; `std` is over episodes. A source is a policy of the task's behaviour file; its name says why
 it was kept. "best episode" and "best source" are those of most return within the limit. The best mixture
 draws one source per episode, so that the mean cost keeps the limit: what can be reached without improving
-on any source.
+on any source. What a dataset fails to show stands in bold type at the head of its section.
 
 | dataset | episodes | rows | sources | best source: return at cost | limit | episodes within | best source within |
 |---|---|---|---|---|---|---|---|"""  # noqa: E501  a row of Markdown is one line
