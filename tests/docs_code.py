@@ -99,8 +99,9 @@ def refuse_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
         read(options, args, command)
         raise Parsed
 
-    for module in pkgutil.iter_modules(slater.commands.__path__):
-        loaded = importlib.import_module(f"slater.commands.{module.name}")
+    # all of them first: one that is imported after `parse` was changed would keep the change for good
+    names = [module.name for module in pkgutil.iter_modules(slater.commands.__path__)]
+    for loaded in [importlib.import_module(f"slater.commands.{name}") for name in names]:
         for name in ("parse", "parse_given"):
             if hasattr(loaded, name):
                 monkeypatch.setattr(loaded, name, stop)

@@ -112,7 +112,8 @@ def test_minari_episodes_without_any_final_flag_all_end_by_timeouts(tmp_path, mo
     data = load("minari:their/open-v0")
     assert data.episodes.complete.all()
     np.testing.assert_array_equal(np.flatnonzero(data.timeouts), [4, 9, 14])
-    (warning,) = inspect("minari:their/open-v0").problems
+    cost, warning = inspect("minari:their/open-v0").problems
+    assert "'cost' is 1 in every row" in cost.message
     assert (warning.field, warning.count) == ("timeouts", 3)
 
 
