@@ -18,7 +18,7 @@ UNITS = ("episode", "discounted", "step")
 @st.composite
 def worlds(draw):
     """gamma, T, and the costs of episodes: some ended early, some timed out at T, none without a step."""
-    gamma = draw(st.sampled_from([0.0, 0.5, 0.9, 0.97, 0.99, 0.999]))
+    gamma = draw(st.one_of(st.sampled_from([0.0, 0.9, 0.99, 0.999]), st.floats(0.0, 0.99)))
     horizon = draw(st.integers(1, 40))
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
@@ -108,6 +108,40 @@ def test_at_a_constant_rate_measured_converted_and_printed_are_one_number(world,
         printed = dict(zip(("episode", "discounted", "step", "normalised"), map(float, row), strict=True))
         for to, value in printed.items():
             assert value == pytest.approx(measured[to], rel=1e-5)
+
+
+@given(gamma=st.floats(0.0, 1.0), horizon=st.integers(1, 60), rate=st.floats(1e-3, 10))
+def test_where_critics_stop_at_timeouts_a_constant_rate_is_the_sum_over_one_episode(gamma, horizon, rate):
+    """The other setting of `Units`, in which gamma may be 1: the discounted sum ends with the episode."""
+    units = Units(gamma, horizon, bootstrap_timeouts=False)
+    total = sum(gamma**t * rate for t in range(horizon))
+    true = {"episode": rate * horizon, "step": rate, "discounted": total}
+    for unit in UNITS:
+        limit = Limit(true[unit], unit, "wear")
+        for to in UNITS:
+            assert units.convert(limit, to) == pytest.approx(true[to], rel=1e-6)
+        if gamma < 1:
+            assert units.convert(limit, "normalised") == pytest.approx((1 - gamma) * total, rel=1e-6)
+
+
+@given(world=worlds(), data=st.data())
+def test_what_evaluate_prints_beside_a_limit_is_measured_in_its_unit(world, data):
+    """Each verdict of `slater evaluate`: the number, the word, and the share of episodes above the limit."""
+    from slater.commands.evaluate import _verdicts
+
+    gamma, horizon, costs, terminated = world
+    unit = data.draw(st.sampled_from(UNITS))
+    true = brute(*world)[unit]
+    bound = data.draw(st.sampled_from([0.0, 0.5 * true, 2 * true + 1e-6]))
+    ran = rolled(gamma, costs, terminated)
+    (verdict,) = _verdicts(ran, [Limit(bound, unit, "wear")], {"wear": 1.0}, horizon)
+    assert verdict["mean"] == pytest.approx(true, rel=1e-6, abs=1e-9)
+    if true > 1e-9:
+        assert verdict["within"] == (bound > true)
+    alone = [brute(gamma, horizon, [c], [end])[unit] for c, end in zip(costs, terminated, strict=True)]
+    clear = [value for value in alone if abs(value - bound) > 1e-6 * (1 + value)]
+    if len(clear) == len(alone):
+        assert verdict["episodes_above"] == np.mean(np.array(alone) > bound)
 
 
 @given(world=worlds(), share=st.sampled_from([0.98, 1.0, 1.02]))
