@@ -9,8 +9,10 @@ import pytest
 
 import slater.deep as deep
 from slater.cli import main
+from slater.data import save
 from slater.disk import digest_of
 from slater.policy import load
+from slater.runs.evaluations import Evaluation, add_evaluation
 
 from ..deep.problems import QUICK, pointmass
 
@@ -28,7 +30,7 @@ def test_a_report_says_what_the_run_knows(folder, capsys):
     assert main(["report", str(folder)]) == 0
     assert "report.html" in capsys.readouterr().out
     text = (folder / "report.html").read_text()
-    for part in ("Limits in all units", "Policies by reward and c1", "Losses", "batch_size", "c0"):
+    for part in ("Limits in all units", "Reward and c1", "Losses", "batch_size", "c0"):
         assert part in text, part
     assert "<script" not in text
     assert "http" not in text.replace("http://www.w3.org", "")
@@ -37,6 +39,32 @@ def test_a_report_says_what_the_run_knows(folder, capsys):
 def test_several_runs_stand_beside_each_other(folder, tmp_path, capsys):
     assert main(["report", str(folder), str(folder), "--out", str(tmp_path / "both.html")]) == 0
     assert (tmp_path / "both.html").read_text().count("Limits in all units") == 2
+
+
+def test_a_report_shows_the_log_what_was_measured_and_what_another_limit_would_cost(tmp_path, capsys):
+    data = pointmass(episodes=20)
+    save(data, tmp_path / "log.hdf5")
+    out = tmp_path / "run"
+    deep.train("pdca", data, ["5"], out, options={"data": str(tmp_path / "log.hdf5")}, **SHORT)
+    assert main(["report", str(out)]) == 0
+    plain = (out / "report.html").read_text()
+    assert plain.count("an episode of the log") == 1
+    assert plain.count("a logged episode") == 20
+    assert "20 episodes." in plain
+    assert "What another limit would cost" in plain
+    assert "measured" not in plain
+    ran = Evaluation(
+        "mixture", "toy", 7, 0, False, None, {"return": 3.0, "c0": 4.0}, {"return": 0.25, "c0": 0.5}
+    )
+    add_evaluation(out, ran)
+    assert main(["report", str(out), str(out), "--out", str(tmp_path / "two.html")]) == 0
+    both = (tmp_path / "two.html").read_text()
+    assert "3.00 ± 0.25" in both
+    assert "4.00 ± 0.50, within" in both
+    assert "7 episodes in toy" in both
+    assert "Reward and c0 of every run" in both
+    assert main(["report", str(out), "--data", str(tmp_path / "none.hdf5")]) == 2
+    assert "no file" in capsys.readouterr().err
 
 
 def test_bad_folders_get_a_sentence(tmp_path, capsys):
@@ -108,8 +136,14 @@ def test_an_exported_run_acts_as_its_mixture(folder, tmp_path, capsys):
 
 
 def test_a_report_says_whether_a_certificate_is_of_the_mixture(folder, tmp_path, capsys):
-    limit = {"cost": "c0", "limit": 5.0, "unit": "per episode", "estimate": 1.0, "upper": 2.0}
-    record = {"policy": "a run", "sentence": "It keeps its limits.", "limits": [{**limit, "verdict": "pass"}]}
+    limit = {"cost": "c0", "limit": 5.0, "unit": "per episode", "estimate": 1.0, "lower": 0.5, "upper": 2.0}
+    said = {
+        "policy": "a run",
+        "verdict": "pass",
+        "sentence": "It keeps its limits.",
+        "evidence_from": "luck.",
+    }
+    record = {**said, "limits": [{**limit, "verdict": "pass"}]}
     page = tmp_path / "page.html"
     words = "not of the mixture that the run has now"
     try:
@@ -117,6 +151,7 @@ def test_a_report_says_whether_a_certificate_is_of_the_mixture(folder, tmp_path,
             (folder / "certificate.json").write_text(json.dumps({**record, "digest": digest}))
             assert main(["report", str(folder), "--out", str(page)]) == 0
             assert (words in page.read_text()) == warned
+            assert page.read_text().count("It keeps its limits.") == (1 if warned else 2)
         (folder / "certificate.json").write_text(json.dumps({"sentence": "half of one"}))
         assert main(["report", str(folder), "--out", str(page)]) == 2
         assert "not readable as a certificate" in capsys.readouterr().err

@@ -194,15 +194,14 @@ class Certificate:
         if by["fail"]:
             worst = by["fail"][0]
             return (
-                f"Do not deploy: {sure}, {worst.cost} exceeds {worst.limit:g} {worst.unit} "
-                f"(at least {worst.lower:.3g} expected)."
+                f"Do not deploy: {sure}, the mean {worst.cost} is above {worst.limit:g} {worst.unit} "
+                f"(at least {worst.lower:.4g})."
             )
         if by["abstain"]:
             first = by["abstain"][0]
             return f"No verdict on {first.cost} <= {first.limit:g} {first.unit}: {first.reason}"
         kept = " and ".join(
-            f"{x.cost} stays within {x.limit:g} {x.unit} (at most {x.upper:.3g} expected)"
-            for x in self.limits
+            f"the mean {x.cost} is within {x.limit:g} {x.unit} (at most {x.upper:.4g})" for x in self.limits
         )
         return f"Within limits: {sure}, {kept}."
 

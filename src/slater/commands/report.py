@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slater.commands.parse import Positional, parse
 from slater.disk import write_atomic
 from slater.errors import InputError
-from slater.runs import open_run
+from slater.runs import SavedRun, open_run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from slater.report.run_page import Beside
 
 __all__ = ["run"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """One self-contained HTML page: limits in all units, estimates, policies, curves, settings.
+    """One self-contained HTML page: what came out, beside its limits and the log; curves; settings.
+
+    What was measured (`slater evaluate`) and certified (`slater certify`) is shown beside what is estimated.
 
     Examples:
         slater report runs/first
@@ -27,6 +37,8 @@ class Options:
     """folders of runs"""
     out: Path | None = None
     """where to write; report.html in the run's folder, for several runs in the current one"""
+    data: str | None = None
+    """the log, whose episodes are drawn beside; by default that of each run, if it is there"""
 
 
 def run(args: list[str]) -> int:
@@ -41,6 +53,50 @@ def run(args: list[str]) -> int:
     out = options.out or default
     if not out.parent.is_dir():
         raise InputError(f"there is no folder {out.parent} to write {out.name} to.")
-    write_atomic(out, report_html(runs).encode())
+    write_atomic(out, report_html(runs, [_beside(run, options.data) for run in runs]).encode())
     print(f"written: {out}")
     return 0
+
+
+def _beside(run: SavedRun, data: str | None) -> Beside:
+    """The episodes of the run's log, where it is there, and its frontier, where it has one cost."""
+    from slater.report.run_page import Beside
+
+    returns, costs = _episodes(run, data)
+    return Beside(returns, costs, _frontier(run))
+
+
+def _episodes(
+    run: SavedRun, data: str | None
+) -> tuple[NDArray[np.floating], NDArray[np.floating]] | tuple[None, None]:
+    """Returns (E,) and costs (E, I) of the logged episodes that can be judged; None where there is no log."""
+    from slater.runs.log import load_log
+
+    source = Path(data or run.run.data)
+    if not source.exists():
+        if data:
+            raise InputError(f"there is no file {data}.")
+        return None, None
+    try:
+        log = load_log(run.run, source)
+    except InputError as error:
+        if data:
+            raise
+        print(f"note: the log is not shown: {error}", file=sys.stderr)
+        return None, None
+    if missing := [name for name in run.task.costs if name not in log.cost_names]:
+        raise InputError(f"{source} has no cost {', '.join(missing)}, which {run.folder} has.")
+    table = log.episodes
+    order = [log.cost_names.index(name) for name in run.task.costs]
+    return table.returns_per_episode[table.judged], table.costs_per_episode[table.judged][:, order]
+
+
+def _frontier(run: SavedRun) -> list[tuple[float, float, float]]:
+    from slater.certify.frontier import trace
+    from slater.certify.pools import pool_of_run
+
+    estimated = [m for m in run.result.members if m.estimates] if run.finished else []
+    if len(run.task.costs) != 1 or run.task.horizon is None or len(estimated) < 2:
+        return []
+    points = trace(pool_of_run(run), None).points
+    return [(p.limits[0], p.reward, p.prices[0]) for p in points if p.within]

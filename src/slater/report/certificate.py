@@ -39,7 +39,9 @@ def certificate_html(record: dict[str, Any]) -> str:
         f"<th>verdict</th><th>by</th></tr>{rows}</table>"
     )
     for index, limit in enumerate(record["limits"]):
-        parts.append(f"<h2>{escape(limit['cost'])}</h2><p>{escape(limit['reason'])}</p>{_evidence(limit)}")
+        parts.append(
+            f"<h2>{escape(limit['cost'])}</h2><p class='said'>{escape(limit['reason'])}</p>{_evidence(limit)}"
+        )
         if limit["share_over"] is not None:
             parts.append(
                 f"<p>At most {limit['share_over']:.1%} of episodes cost more than {_figure(limit['limit'])} "
@@ -90,8 +92,7 @@ def _evidence(limit: dict[str, Any]) -> str:
             plot.segment((low, index), (min(top, 10 * high), index), colour, text, width=4)
         if not math.isnan(middle):
             plot.dot(middle, index, colour, text, radius=6)
-    line = float(limit["limit"])
-    plot.segment((line, -0.6), (line, len(rows) - 0.4), COLOURS["fail"], f"limit {line:g}", dashed=True)
+    plot.mark_limit(float(limit["limit"]))
     return plot.svg()
 
 
@@ -105,7 +106,7 @@ def _histogram(costs: list[float], limit: float) -> str:
         plot.box(
             (low, high), (0, float(count)), COLOURS["line"], f"{count} episodes: {low:.4g} to {high:.4g}", 0.7
         )
-    plot.segment((limit, 0), (limit, float(counts.max())), COLOURS["fail"], f"limit {limit:g}", dashed=True)
+    plot.mark_limit(limit)
     return plot.svg()
 
 

@@ -4,29 +4,50 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from slater.disk import digest_of, read_json
 from slater.errors import InputError
-from slater.report.svg import COLOURS, Plot, page
+from slater.report.svg import COLOURS, SERIES, Plot, page
 from slater.runs import LimitRecord, Member, SavedRun
 
-__all__ = ["report_html"]
+__all__ = ["Beside", "report_html"]
 
-#: at most so many points of a learning curve are drawn
+#: at most so many points of a learning curve, and so many logged episodes, are drawn
 POINTS = 300
+EPISODES = 400
+#: a policy of the run without weight in its mixture; an episode of the log
+GREY, PALE = "#7f8c8d", "#aab7b8"
 
 
-def report_html(runs: Sequence[SavedRun]) -> str:
+@dataclass(frozen=True)
+class Beside:
+    """What a page shows beside a run, where it can be had; sums over an episode, undiscounted.
+
+    returns (E,), costs (E, I): of every logged episode that can be judged, costs in the order of the run's.
+    frontier: limit, best estimated reward within it, and what one more unit of it would buy, (points, 3).
+    """
+
+    returns: NDArray[np.floating] | None = None
+    costs: NDArray[np.floating] | None = None
+    frontier: Sequence[tuple[float, float, float]] = ()
+
+
+def report_html(runs: Sequence[SavedRun], beside: Sequence[Beside] | None = None) -> str:
     """The page of the runs: a comparison where there are several, then every run by itself."""
     title = f"{runs[0].run.algorithm} in {runs[0].folder}" if len(runs) == 1 else f"{len(runs)} runs"
     parts = [f"<h1>{escape(title)}</h1>"]
     if len(runs) > 1:
         parts.append(_comparison(runs))
-    parts += [_run(run, heading=len(runs) > 1) for run in runs]
+    for run, more in zip(runs, beside or [Beside()] * len(runs), strict=True):
+        parts.append(_run(run, more, heading=len(runs) > 1))
     return page(title, "".join(parts))
 
 
@@ -41,67 +62,183 @@ def _number(value: float | None) -> str:
 
 
 def _comparison(runs: Sequence[SavedRun]) -> str:
-    """A row per run: what it is, what it estimates, what was measured."""
+    """A row per run: what it is, what it estimates, what was measured; and all of them in one picture."""
     rows = []
     for run in runs:
         sums = (run.result.per_episode or run.result.estimates or {}) if run.finished else {}
         estimated = ", ".join(f"{name} {_number(value)}" for name, value in sums.items())
         measured = ", ".join(f"{name} {_number(value)}" for name, value in _measured(run).items())
+        verdict = _verdict(run)
         rows.append(
             (str(run.folder), run.run.algorithm, " ".join(run.run.limits), str(run.run.seed),
-             "done" if run.finished else f"at step {run.metrics.step}", estimated, measured)
+             "done" if run.finished else f"at step {run.metrics.step}", estimated, measured,
+             verdict.verdict if verdict is not None and verdict.of_the_mixture else "")
         )  # fmt: skip
-    header = ("run", "algorithm", "limits", "seed", "state", "estimated from the log", "last rollouts")
-    return _table(header, rows)
+    header = (
+        "run", "algorithm", "limits", "seed", "state", "estimated from the log", "measured", "certificate"
+    )  # fmt: skip
+    costs = dict.fromkeys(cost for run in runs for cost in run.task.costs)
+    return _table(header, rows) + "".join(_together(runs, cost) for cost in costs)
+
+
+def _together(runs: Sequence[SavedRun], cost: str) -> str:
+    """Every run by reward and one cost per episode: filled where measured, hollow where only estimated."""
+    points = []
+    for index, run in enumerate(runs):
+        measured = _measured(run)
+        sums = (run.result.per_episode or {}) if run.finished else {}
+        if cost in measured and "return" in measured:
+            points.append((index, measured[cost], measured["return"], False))
+        elif cost in sums:
+            points.append((index, sums[cost], sums["reward"], True))
+    if len(points) < 2:
+        return ""
+    limits = {x.episode for run in runs for x in run.task.limits if x.cost == cost and x.episode is not None}
+    xs, ys = [x for _, x, _, _ in points] + sorted(limits), [y for _, _, y, _ in points]
+    plot = _frame(xs, ys, (f"{cost} per episode", "reward per episode"))
+    for limit in sorted(limits):
+        plot.mark_limit(limit)
+    for index, x, y, hollow in points:
+        run = runs[index]
+        words = f"{run.folder}: {'estimated' if hollow else 'measured'} reward {y:.4g}, {cost} {x:.4g}"
+        plot.diamond(x, y, SERIES[index % len(SERIES)], words, hollow=hollow)
+    names = "".join(
+        f"<li><span style='color:{SERIES[index % len(SERIES)]}'>&#9670;</span> "
+        f"{escape(str(runs[index].folder))} ({escape(runs[index].run.algorithm)})</li>"
+        for index, *_ in points
+    )
+    return (
+        f"<h3>Reward and {escape(cost)} of every run</h3>{plot.svg()}<ul class='key'>{names}</ul><p>Filled: "
+        "measured in a simulator. Hollow: estimated from the log. Better is further up, left of the "
+        "limit.</p>"
+    )
+
+
+def _frame(xs: Sequence[float], ys: Sequence[float], labels: tuple[str, str]) -> Plot:
+    """A plot with room around its points; costs begin at 0."""
+    wide, high = 0.06 * (max(xs) - min(*xs, 0.0) or 1.0), 0.08 * (max(ys) - min(ys) or 1.0)
+    return Plot((min(*xs, 0.0) - wide / 2, max(xs) + wide), (min(ys) - high, max(ys) + high), labels=labels)
 
 
 def _measured(run: SavedRun) -> dict[str, float]:
-    """The last figures of rollouts while training."""
-    return {name.removeprefix("eval/"): float(v) for name, v in run.metrics.last("eval/").items()}
+    """Means per episode in a simulator: the last evaluation of the mixture, else of rollouts in training."""
+    if (found := run.measured()) is not None:
+        return dict(found.means)
+    last = {name.removeprefix("eval/"): float(v) for name, v in run.metrics.last("eval/").items()}
+    return {name: value for name, value in last.items() if name in ("return", *run.task.costs)}
 
 
-def _run(run: SavedRun, *, heading: bool) -> str:
+def _run(run: SavedRun, beside: Beside, *, heading: bool) -> str:
     parts = [f"<h2>{escape(str(run.folder))}</h2>"] if heading else []
     record, task = run.record, run.task
+    if (verdict := _verdict(run)) is not None and verdict.of_the_mixture:
+        parts.append(f"<p class='{escape(verdict.verdict)}'><strong>{escape(verdict.sentence)}</strong></p>")
     parts.append(
         f"<p>{escape(run.run.algorithm)}{escape(f' ({run.run.preset})' if run.run.preset else '')}, seed "
-        f"{run.run.seed}, {record.steps:,} steps, on {escape(run.run.data)} (fingerprint "
-        f"<code>{escape(run.run.fingerprint[:12])}</code>): observations of size {task.obs_dim}, "
-        f"{f'one of {task.action_dim} actions' if task.discrete else f'actions of size {task.action_dim}'}, "
-        f"costs {escape(', '.join(task.costs))}"
-        f"{f', episodes of {task.horizon} steps' if task.horizon else ''}.</p>"
+        f"{run.run.seed}, {record.steps:,} steps.</p>"
     )
     if run.finished:
         parts.append(_outcome(run))
     else:
         parts.append(f"<p>The run is not finished: step {run.metrics.step:,} of {record.steps:,}.</p>")
-    parts.append("<h3>Limits in all units</h3>" + _limits(task.limits))
     if run.finished:
-        parts += [_plane(run, index) for index in range(len(task.costs))]
+        parts += [_plane(run, index, beside) for index in range(len(task.costs))]
+        parts.append(_frontier(run, beside))
+    if verdict is not None:
+        parts.append(_certificate(run, verdict))
     parts.append(_curves(run))
-    if (run.folder / "certificate.json").is_file():
-        parts.append(_certificate(run.folder / "certificate.json", run.folder / "mixture.safetensors"))
-    parts.append("<h3>Settings</h3>" + _table(("setting", "value"), _settings(record.config)))
-    parts.append(f"<p>Written by Slater {escape(record.version)}.</p>")
+    parts.append(_data(run, beside))
+    parts.append("<h3>Limits in all units</h3>" + _limits(task.limits))
+    settings = _table(("setting", "value"), _settings(record.config))
+    parts.append(f"<h3>Settings</h3><details><summary>All {len(record.config)}</summary>{settings}</details>")
+    parts.append(f"<p>Trained with Slater {escape(record.version)}.</p>")
     return "".join(parts)
 
 
 def _outcome(run: SavedRun) -> str:
-    """Estimates against limits, what the mixture means for an episode, warnings."""
+    """Estimates and measurements against limits, what the mixture means for an episode, warnings."""
     result = run.result
     per_episode = result.per_episode is not None
     sums = result.per_episode or result.estimates
-    rows = [] if sums is None else [(*line[:3], line[3].lower()) for line in result.lines()]
-    unit = "per episode" if per_episode else "discounted"
+    found = run.measured()
+    limits = {limit.cost: limit.episode for limit in result.limits}
+    rows = []
+    for name, value, limit, verdict in result.lines() if sums is not None or found is not None else ():
+        row = [name, limit, f"{value}, {verdict.lower()}" if verdict else value]
+        if found is not None:
+            key = "return" if name == "reward" else name
+            mean = found.means.get(key)
+            row.append(_with_error(mean, found.errors.get(key)) + _beside(mean, limits.get(name)))
+        rows.append(row)
+    unit = "per episode" if per_episode or sums is None else "discounted"
+    header = [
+        unit,
+        "limit",
+        "estimated from the log",
+        *(["measured per episode"] if found is not None else []),
+    ]
     parts = ["<h3>What came out</h3>"]
     parts.append(
-        _table((unit, "estimated from the log", "limit", ""), rows)
+        _table(header, rows)
         if rows
         else "<p>Nothing was estimated: the log alone has not judged this policy.</p>"
     )
-    parts += [f"<p>{escape(text)}</p>" for text in (result.describe_mixture(), *result.single_episodes())]
+    if found is not None:
+        parts.append(
+            f"<p>Measured: {found.episodes} episodes in {escape(found.env)}, seed {found.seed}, ± one "
+            "standard error. Learning saw the log alone.</p>"
+        )
+    parts.append(f"<p>{escape(_sentence(result.describe_mixture()))}</p>")
+    parts += [f"<p>{escape(_sentence(text))}</p>" for text in result.single_episodes()]
     parts += [f"<p class='abstain'>Warning: {escape(text)}</p>" for text in result.warnings]
     return "".join(parts)
+
+
+def _beside(value: float | None, limit: float | None) -> str:
+    if value is None or limit is None:
+        return ""
+    return ", within" if value <= limit * (1 + 1e-6) + 1e-9 else ", above"
+
+
+def _with_error(mean: float | None, error: float | None) -> str:
+    """A mean with the digits that its standard error leaves it."""
+    if mean is None or not error:
+        return _number(mean)
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _data(run: SavedRun, beside: Beside) -> str:
+    """What the run learned from."""
+    task = run.task
+    actions = f"one of {task.action_dim} actions" if task.discrete else f"actions of size {task.action_dim}"
+    text = (
+        f"<h3>Data</h3><p>{escape(run.run.data)} (fingerprint "
+        f"<code>{escape(run.run.fingerprint[:12])}</code>): observations of size {task.obs_dim}, {actions}"
+        f"{f', episodes of {task.horizon} steps' if task.horizon else ''}.</p>"
+    )
+    if beside.returns is None or beside.costs is None:
+        return text
+    rows = [_spread("return", beside.returns)]
+    rows += [_spread(name, beside.costs[:, i]) for i, name in enumerate(task.costs)]
+    limits = [limit.episode for limit in task.limits]
+    within = ""
+    if all(limit is not None for limit in limits):
+        share = float((beside.costs <= np.array(limits, dtype=float)).all(axis=1).mean())
+        within = f" {share:.0%} of them are within every limit."
+    return (
+        f"{text}<p>{len(beside.returns):,} episodes.{within}</p>"
+        + _table(("per episode", "least", "median", "mean", "most"), rows)
+    )  # fmt: skip
+
+
+def _spread(name: str, values: NDArray[np.floating]) -> tuple[str, ...]:
+    figures = (values.min(), np.median(values), values.mean(), values.max())
+    return (name, *(_number(float(x)) for x in figures))
 
 
 def _limits(limits: Sequence[LimitRecord]) -> str:
@@ -120,39 +257,74 @@ def _in_unit(run: SavedRun, member: Member, name: str) -> float:
     return float(run.task.units.rescale(value, "discounted", "episode"))
 
 
-def _plane(run: SavedRun, index: int) -> str:
-    """Every kept policy by its estimates: cost to the right, reward upwards, the mixture's members filled."""
+def _thinned(count: int, most: int) -> NDArray[np.intp]:
+    """At most `most` indices below `count`, evenly spaced."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
+
+
+def _plane(run: SavedRun, index: int, beside: Beside) -> str:
+    """Logged episodes, kept policies and the mixture: cost to the right, reward upwards."""
+    cost, horizon = run.task.costs[index], run.task.horizon
     members = [member for member in run.result.members if member.estimates is not None]
-    if not members:
+    # a lone policy is the mixture itself, which has a sign of its own
+    points = [(_in_unit(run, m, cost), _in_unit(run, m, "reward"), m) for m in members if len(members) > 1]
+    logged: list[tuple[float, float]] = []
+    if horizon is not None and beside.returns is not None and beside.costs is not None:
+        logged = [
+            (float(beside.costs[k, index]), float(beside.returns[k]))
+            for k in _thinned(len(beside.returns), EPISODES)
+        ]
+    sums = run.result.per_episode if horizon is not None else run.result.estimates
+    measured = run.measured() if horizon is not None else None
+    chosen = []
+    if sums is not None:
+        chosen.append((sums[cost], sums["reward"], True, "what was learned, estimated from the log"))
+    if measured is not None and cost in measured.means:
+        chosen.append((measured.means[cost], measured.means["return"], False, "what was learned, measured"))
+    if not points and not chosen:
         return ""
-    cost = run.task.costs[index]
-    points = [(_in_unit(run, m, cost), _in_unit(run, m, "reward"), m) for m in members]
-    limit = run.task.limits[index].discounted if run.task.horizon is None else run.task.limits[index].episode
-    xs = [x for x, _, _ in points] + ([limit] if limit is not None else [])
-    ys = [y for _, y, _ in points]
-    wide, high = 0.06 * (max(xs) - min(xs) or 1.0), 0.08 * (max(ys) - min(ys) or 1.0)
-    plot = Plot(
-        (min(*xs, 0.0) - wide, max(xs) + wide), (min(ys) - high, max(ys) + high),
-        labels=(f"estimated {cost}", "estimated reward"),
-    )  # fmt: skip
+    limit = run.task.limits[index].discounted if horizon is None else run.task.limits[index].episode
+    places = [*logged, *((x, y) for x, y, _ in points), *((x, y) for x, y, *_ in chosen)]
+    xs, ys = [x for x, _ in places] + ([] if limit is None else [limit]), [y for _, y in places]
+    unit = "discounted" if horizon is None else "per episode"
+    plot = _frame(xs, ys, (f"{cost}, {unit}", f"reward, {unit}"))
+    for x, y in logged:
+        plot.dot(x, y, PALE, f"a logged episode: {cost} {x:.4g}, reward {y:.4g}", radius=2.5, alpha=0.7)
     if limit is not None:
-        plot.segment(
-            (limit, min(ys) - high),
-            (limit, max(ys) + high),
-            COLOURS["fail"],
-            f"limit {limit:.4g}",
-            dashed=True,
-        )
+        plot.mark_limit(limit)
     for x, y, member in points:
         text = f"{member.name}: {cost} {x:.4g}, reward {y:.4g}, weight {member.weight:.2f}"
-        colour = COLOURS["pass"] if member.weight > 0 else "#7f8c8d"
-        plot.dot(
-            x, y, colour, text, radius=4 + 6 * member.weight**0.5, alpha=0.9 if member.weight > 0 else 0.5
-        )
+        colour, alpha = (COLOURS["line"], 0.9) if member.weight > 0 else (GREY, 0.6)
+        plot.dot(x, y, colour, text, radius=4 + 6 * member.weight**0.5, alpha=alpha)
+    for x, y, hollow, what in chosen:
+        plot.diamond(x, y, COLOURS["pass"], f"{what}: {cost} {x:.4g}, reward {y:.4g}", hollow=hollow)
+    key = [("&#9679;", f"style='color:{PALE}'", "an episode of the log")] if logged else []
+    if points:
+        key.append(("&#9679;", f"style='color:{GREY}'", "a policy that the run kept, by its estimate"))
+        key.append(("&#9679;", "class='line'", "one that acts, larger for more episodes"))
+    key += [("&#9671;" if hollow else "&#9670;", "class='pass'", what) for _, _, hollow, what in chosen]
+    items = "".join(f"<li><span {how}>{sign}</span> {what}</li>" for sign, how, what in key)
+    return f"<h3>Reward and {escape(cost)}</h3>{plot.svg()}<ul class='key'>{items}</ul>"
+
+
+def _frontier(run: SavedRun, beside: Beside) -> str:
+    """The best estimated reward against the limit."""
+    points = list(beside.frontier)
+    if len(points) < 2:
+        return ""
+    (cost,), (limit,) = run.task.costs, run.task.limits
+    ys = [y for _, y, _ in points]
+    plot = _frame([x for x, *_ in points], ys, (f"limit on {cost} per episode", "best estimated reward"))
+    for a, b in itertools.pairwise(points):
+        plot.segment(a[:2], b[:2], COLOURS["line"])
+    for x, y, price in points:
+        plot.dot(x, y, COLOURS["line"], f"limit {x:.4g}: reward {y:.4g}; one more unit is worth {price:.3g}")
+    if limit.episode is not None:
+        plot.mark_limit(limit.episode, "limit of the run")
     return (
-        f"<h3>Policies by reward and {escape(cost)}</h3>{plot.svg()}<p>Each point is a kept policy, by "
-        "estimates from the log; those with weight in the mixture are green, larger for more weight. The "
-        "dashed line is the limit.</p>"
+        f"<h3>What another limit would cost</h3>{plot.svg()}<p>The best mixture of the policies that the run "
+        "kept, by their estimates from the log, for other limits. Nothing is trained again. <code>slater "
+        f"frontier {escape(str(run.folder))}</code> has the numbers.</p>"
     )
 
 
@@ -185,32 +357,58 @@ def _curve(run: SavedRun, name: str) -> str:
     return plot.svg()
 
 
-def _certificate(path: Path, mixture: Path) -> str:
-    """The verdicts of a certificate that lies beside the run, and whether they are about its mixture."""
+@dataclass(frozen=True)
+class _Verdict:
+    """A certificate that lies beside a run. of_the_mixture: whether it is about what the run has now."""
+
+    verdict: str
+    sentence: str
+    evidence: str
+    policy: str
+    rows: tuple[tuple[str, ...], ...]
+    of_the_mixture: bool
+
+
+def _verdict(run: SavedRun) -> _Verdict | None:
+    path = run.folder / "certificate.json"
+    if not path.is_file():
+        return None
     record = read_json(path, "a certificate")
+    now = digest_of(run.folder / "mixture.safetensors")
     try:
-        rows = [
+        rows = tuple(
             (
-                x["cost"],
+                str(x["cost"]),
                 f"{_number(x['limit'])} {x['unit']}",
                 _number(x["estimate"]),
+                _number(x["lower"]),
                 _number(x["upper"]),
-                x["verdict"],
+                str(x["verdict"]),
             )
             for x in record["limits"]
-        ]
-        sentence, digest = str(record["sentence"]), record.get("digest")
+        )
+        return _Verdict(
+            str(record["verdict"]), str(record["sentence"]), str(record["evidence_from"]),
+            str(record["policy"]), rows, record.get("digest") == now,
+        )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is not readable as a certificate ({error}).") from error
+
+
+def _certificate(run: SavedRun, found: _Verdict) -> str:
+    """The verdicts of a certificate, and whether they are about the run's mixture."""
+    page_of_it = run.folder / "certificate.html"
+    more = f" All of it: <code>{escape(str(page_of_it))}</code>." if page_of_it.is_file() else ""
     other = ""
-    if digest != digest_of(mixture):
+    if not found.of_the_mixture:
         other = (
-            f"<p class='abstain'>Warning: it is of {escape(str(record.get('policy')))}, not of the mixture "
-            "that the run has now; certify the run again.</p>"
+            f"<p class='abstain'>Warning: it is of {escape(found.policy)}, not of the mixture that the run "
+            "has now; certify the run again.</p>"
         )
-    return f"<h3>Certificate</h3>{other}<p>{escape(sentence)}</p>" + _table(
-        ("cost", "limit", "estimate", "upper bound", "verdict"), rows
-    )
+    return (
+        f"<h3>Certificate</h3>{other}<p>{escape(found.sentence)} By {escape(found.evidence)}{more}</p>"
+        + _table(("cost", "limit", "estimate", "lower bound", "upper bound", "verdict"), found.rows)
+    )  # fmt: skip
 
 
 def _settings(config: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -8,9 +8,11 @@ from html import escape
 
 import numpy as np
 
-__all__ = ["COLOURS", "Plot", "page", "ticks"]
+__all__ = ["COLOURS", "SERIES", "Plot", "page", "ticks"]
 
 COLOURS = {"pass": "#117a65", "fail": "#b03a2e", "abstain": "#b7950b", "ink": "#1b2631", "line": "#1b4f72"}
+#: one colour per thing that is compared, told apart on light and dark grounds
+SERIES = ("#2e86c1", "#d35400", "#1e8449", "#a569bd", "#c0392b", "#7f8c8d", "#b7950b", "#148f77")
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -32,7 +34,7 @@ class Plot:
         labels: tuple[str, str] = ("", ""), y_names: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.width, self.height = width, height
-        self.left, self.right, self.top, self.bottom = (210 if y_names else 70), 16, 14, 48
+        self.left, self.right, self.top, self.bottom = (230 if y_names else 70), 16, 28, 48
         self._x, self._y = _span(x), _span(y)
         self.parts: list[str] = []
         self._axes(labels, y_names)
@@ -74,8 +76,9 @@ class Plot:
             f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" {extra}/>'
         )
 
-    def _text(self, x: float, y: float, text: str, anchor: str) -> None:
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>')
+    def _text(self, x: float, y: float, text: str, anchor: str, colour: str = "") -> None:
+        fill = f' fill="{colour}"' if colour else ""
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{fill}>{escape(text)}</text>')
 
     def segment(
         self, start: tuple[float, float], stop: tuple[float, float], colour: str, title: str = "",
@@ -89,6 +92,34 @@ class Plot:
                 self.x(start[0]), self.y(start[1]), self.x(stop[0]), self.y(stop[1]), colour, extra
             ),
         )
+
+    def mark_limit(self, limit: float, name: str = "limit") -> None:
+        """The limit on what the x-axis shows: a dashed line from top to bottom, with its name above."""
+        x = self.x(limit)
+        self._line(
+            x, self.top, x, self.height - self.bottom, COLOURS["fail"],
+            'stroke-width="2" stroke-dasharray="5 4"',
+        )  # fmt: skip
+        room = 4.5 * len(name) + 30
+        self._text(
+            min(max(x, self.left + room), self.width - self.right - room), self.top - 10,
+            f"{name} {limit:.4g}", "middle", COLOURS["fail"],
+        )  # fmt: skip
+
+    def diamond(self, x: float, y: float, colour: str, title: str = "", *, hollow: bool = False) -> None:
+        """A point that stands out."""
+
+        def draw() -> None:
+            a, b, r = self.x(x), self.y(y), 9
+            fill = "none" if hollow else colour
+            corners = " ".join(
+                f"{u:.1f},{v:.1f}" for u, v in ((a, b - r), (a + r, b), (a, b + r), (a - r, b))
+            )
+            self.parts.append(
+                f'<polygon points="{corners}" fill="{fill}" stroke="{colour}" stroke-width="2.5"/>'
+            )
+
+        self._hover(title, draw)
 
     def dot(
         self, x: float, y: float, colour: str, title: str = "", *, radius: float = 4, alpha: float = 1
@@ -157,17 +188,20 @@ def page(title: str, body: str) -> str:
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         f"<meta name='viewport' content='width=device-width'><title>{escape(title)}</title><style>"
         ":root{color-scheme:light dark;--ink:#1b2631;--rule:#ddd;--ground:#fff;"
-        "--pass:#117a65;--fail:#b03a2e;--abstain:#8a6d0a}"
+        "--pass:#117a65;--fail:#b03a2e;--abstain:#8a6d0a;--line:#1b4f72}"
         "@media(prefers-color-scheme:dark){:root{--ink:#e5e8e8;--rule:#444;--ground:#17202a;"
-        "--pass:#48c9b0;--fail:#ec7063;--abstain:#f4d03f}}"
+        "--pass:#48c9b0;--fail:#ec7063;--abstain:#f4d03f;--line:#7fb3d5}}"
         "body{font-family:sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:var(--ink);"
         "background:var(--ground);line-height:1.5}"
         "table{border-collapse:collapse;display:block;overflow-x:auto;max-width:100%}"
         "td,th{padding:.25rem .7rem;border-bottom:1px solid var(--rule);text-align:left}"
-        "svg{max-width:100%;height:auto}svg text{fill:var(--ink)}code,pre{overflow-wrap:anywhere}"
+        "svg{max-width:100%;height:auto}svg text:not([fill]){fill:var(--ink)}code,pre{overflow-wrap:anywhere}"
         # a wide picture shrinks on a phone: its words must not
-        "@media(max-width:500px){svg[width='640'] text{font-size:19px}svg[width='760'] text{font-size:17px}}"
+        "@media(max-width:500px){svg[width='640'] text{font-size:20px}svg[width='760'] text{font-size:20px}"
+        "td,th{padding:.25rem .45rem;font-size:.9rem}}"
         f"@media(prefers-color-scheme:dark){{{_in_the_dark()}}}"
-        ".pass{color:var(--pass)}.fail{color:var(--fail)}.abstain{color:var(--abstain)}"
+        ".key{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.2rem 1.2rem}"
+        ".pass{color:var(--pass)}.fail{color:var(--fail)}.abstain{color:var(--abstain)}.line{color:var(--line)}"
+        ".said::first-letter{text-transform:uppercase}"
         f"</style></head><body>{body}</body></html>\n"
     )
