@@ -13,10 +13,11 @@ from slater.deep.algorithms.pdca import PDCA, PDCAConfig
 from slater.deep.algorithms.pdca.fallback import NoFallback, SafeClone
 from slater.deep.batches import draw, prepare
 from slater.limits import resolve_limits
+from slater.runs import open_run
 
-from .problems import QUICK, pointmass, pointmass_values
-
-SETTINGS = QUICK | {"warm_steps": 10, "joint_steps": 5, "model_steps": 10}
+from .conformance.table import finished_run
+from .problems import PDCA_QUICK as SETTINGS
+from .problems import pointmass, pointmass_values
 
 
 def cloned(data, limits, steps, temperature=1.0):
@@ -78,16 +79,16 @@ def test_every_cost_must_be_within_its_own_limit():
     assert 0 < float(both.share) <= min(float(first.share), float(second.share))
 
 
-@pytest.fixture(scope="module")
-def run_with(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("with")
-    return folder, deep.train("pdca", pointmass(), [12], folder, **SETTINGS)
+@pytest.fixture
+def run_with():
+    folder, _ = finished_run("pdca", None)
+    return folder, open_run(folder).result
 
 
-@pytest.mark.xdist_group("fallback")
+@pytest.mark.xdist_group("pdca")
 def test_the_game_is_the_same_to_the_bit_with_and_without_it(run_with, tmp_path):
     folder, _ = run_with
-    deep.train("pdca", pointmass(), [12], tmp_path, fallback=False, **SETTINGS)
+    deep.train("pdca", pointmass(), [5], tmp_path, fallback=False, **SETTINGS)
     names = {path.name for path in (tmp_path / "members").iterdir()}
     assert {path.name for path in (folder / "members").iterdir()} == names | {"00000020.safetensors"}
     for name in names:
@@ -95,7 +96,7 @@ def test_the_game_is_the_same_to_the_bit_with_and_without_it(run_with, tmp_path)
         assert all(np.array_equal(one[key], two[key]) for key in one)
 
 
-@pytest.mark.xdist_group("fallback")
+@pytest.mark.xdist_group("pdca")
 def test_the_mixture_is_at_least_as_good_as_it_by_the_estimates(run_with):
     _, result = run_with
     clone = next(member for member in result.members if member.kind == "fallback")
@@ -126,7 +127,7 @@ def test_data_that_are_never_within_the_limits_give_none():
     assert member.estimates is None
 
 
-@pytest.mark.xdist_group("fallback")
+@pytest.mark.xdist_group("pdca")
 def test_a_limit_that_cannot_be_met_is_said_with_cost_and_figures(run_with, tmp_path):
     data = pointmass(episodes=10)
     always = dataclasses.replace(data, costs=np.ones_like(data.costs))

@@ -16,12 +16,11 @@ from slater.deep.engine.stacked import Planned, train_together
 from slater.deep.engine.training import make_run
 from slater.runs.metrics import read_metrics
 
-from .problems import QUICK, pointmass
+from .problems import PDCA_QUICK, QUICK, pointmass
 from .runs import weights
 from .toy import Toy
 
 OPTIONS = {"log_every": 10, "checkpoint_every": 10}
-SHORT = QUICK | {"warm_steps": 10, "joint_steps": 5, "model_steps": 10}
 
 
 class Fragile(Toy):
@@ -67,19 +66,20 @@ def plans(out: Path, data, limits=("2", "5"), seeds=(0, 1), watcher=None) -> lis
 
 
 #: the default has four phases to compile, twice: with SLATER_FULL=1 only
+@pytest.mark.xdist_group("pdca")
 @pytest.mark.parametrize("preset", ["paper", None] if os.environ.get("SLATER_FULL") == "1" else ["paper"])
 def test_a_sweep_as_one_program_gives_what_runs_give_alone(preset, tmp_path, capsys):
     """The same draws; only the rounding of matrix products differs."""
-    data, settings = pointmass(), QUICK if preset else SHORT
+    data, settings = pointmass(), QUICK if preset else PDCA_QUICK
     save(data, tmp_path / "data.npz")
-    arguments = ["--sweep", "limit=2,8", "--seed", "1", "--engine", "vmap", "--log-every", "10"]
+    arguments = ["--sweep", "limit=2,5", "--seed", "1", "--engine", "vmap", "--log-every", "10"]
     arguments += ["--preset", preset] if preset else []
     arguments += [part for name, value in settings.items() for part in ("--set", f"{name}={_text(value)}")]
     out = tmp_path / "sweep"
     assert cli.main(["train", "pdca", str(tmp_path / "data.npz"), *arguments, "--out", str(out)]) == 0
     assert capsys.readouterr().out.count("done") == 2
-    one, two = tmp_path / "alone", out / "limit=8-seed=1"
-    deep.train("pdca", data, ["8"], one, seed=1, preset=preset, options={"log_every": 10}, **settings)
+    one, two = tmp_path / "alone", out / "limit=5-seed=1"
+    deep.train("pdca", data, ["5"], one, seed=1, preset=preset, options={"log_every": 10}, **settings)
     assert {p.relative_to(one) for p in one.rglob("*")} == {p.relative_to(two) for p in two.rglob("*")}
     a, b = (load_file(folder / "checkpoint.safetensors") for folder in (one, two))
     for name, leaf in a.items():
