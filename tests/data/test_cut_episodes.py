@@ -59,6 +59,16 @@ def test_a_limit_per_step_is_on_the_steps_lived():
     assert table.keep([Limit.discounted(5)], units).tolist() == table.within(10).tolist()
 
 
+def test_a_limit_that_all_episodes_keep_or_none_is_said():
+    """Five per step where a step costs at most 1 is a mistaken unit: train says that it does not bind."""
+    table, units = log(KINDS).episodes, Units(0.9, HORIZON)
+    (all_keep,) = table.doubts([Limit.per_step(5, "cost")], units)
+    assert all_keep == "every episode of the data keeps the limit cost=5/step: it may not bind."
+    (none_keep,) = table.doubts([Limit.episode(2, "cost")], units)
+    assert none_keep == "no episode of the data keeps the limit cost=2."
+    assert table.doubts([Limit.episode(12, "cost")], units) == []
+
+
 def test_without_a_stated_horizon_the_longest_episode_is_the_horizon():
     table = replace(log(KINDS[:4], None).episodes)
     assert table.horizon == 20

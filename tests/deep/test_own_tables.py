@@ -64,6 +64,13 @@ def test_train_from_a_csv_in_one_line_and_resume(table, tmp_path, capsys):
     )
 
 
+def test_a_limit_in_a_mistaken_unit_is_said(table, tmp_path, capsys):
+    line = ["train", "bc", str(table), "--columns", *COLUMNS, "--limit", "20/step", "--no-estimate"]
+    line += ["--drop-missing", "--out", str(tmp_path / "run"), *(f"--set={text}" for text in SETTINGS)]
+    assert main(line) == 0
+    assert "every episode of the data keeps the limit wear=20/step" in capsys.readouterr().err
+
+
 def test_a_sweep_says_once_what_reading_found(table, tmp_path, capfd):
     line = ["train", "bc", str(table), "--columns", *COLUMNS, "--limit", "5", "--no-estimate", "--fill"]
     line += ["forward", "--seeds", "2", "--out", str(tmp_path / "sweep")]

@@ -176,6 +176,17 @@ class Episodes:
         """Which episodes are judged and keep the limit on one cost, by its number; else as `keep`."""
         return self.judged & self._keeps(cost, limit, units)
 
+    def doubts(self, limits: Sequence[Limit], units: Units) -> list[str]:
+        """A sentence for each limit that every judged episode keeps, or none: often a mistaken unit."""
+        sentences = []
+        for index, limit in enumerate(limits):
+            kept = self.keep_one(index, limit, units)[self.judged]
+            if len(kept) and kept.all():
+                sentences.append(f"every episode of the data keeps the limit {limit}: it may not bind.")
+            elif len(kept) and not kept.any():
+                sentences.append(f"no episode of the data keeps the limit {limit}.")
+        return sentences
+
     def _keeps(self, cost: int, limit: Limit, units: Units) -> NDArray[np.bool_]:
         if limit.unit == "step":
             kept = self.costs[:, cost] <= limit.value * self.lengths * (1 + _ROUNDING)

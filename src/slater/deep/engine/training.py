@@ -105,6 +105,8 @@ def train(
     try:
         with held(folder, watcher):
             _refuse_taken(folder)
+            for doubt in dataset.episodes.doubts(training.task.limits, training.task.units):
+                watcher.noticed(doubt)
             return training.go()
     finally:
         training.source.close()
