@@ -28,7 +28,7 @@ TESTS = mkdir -p .test_cache; $(BIN)/mypy > .test_cache/mypy.txt 2>&1 & types=$$
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup; tests=$$?; \
 	wait $$types || { cat .test_cache/mypy.txt; exit 1; }; exit $$tests
 
-test: $(STAMP)               ## linter, type checker and tests (minutes: see CONTRIBUTING.md)
+test: $(STAMP)               ## linter, type checker and tests
 	$(BIN)/ruff check $(SRC)
 	@$(TESTS)
 
