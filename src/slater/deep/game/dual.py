@@ -81,6 +81,10 @@ class DualPlayer(Protocol):
         """One move, given how the round ended; `key` is for players that draw."""
         ...
 
+    def restart(self, state: DualState, multipliers: Array) -> DualState:
+        """The player at `multipliers`, shape (I,), or as near as it can be, with nothing remembered."""
+        ...
+
 
 class ExcessPlayer(abc.ABC):
     """A lambda-player that is told nothing but excesses, and draws nothing."""
@@ -97,6 +101,10 @@ class ExcessPlayer(abc.ABC):
         """One move by the relative excess."""
         del key
         return self.update(state, outcome.relative_excess)
+
+    def restart(self, state: DualState, multipliers: Array) -> DualState:
+        """At `multipliers`, with a memory of zeros."""
+        return DualState(multipliers, jnp.zeros_like(state.memory))
 
 
 def relative_excess(h: Array, tau: Array, floor: float) -> Array:
@@ -186,6 +194,13 @@ class ExponentiatedGradient(ExcessPlayer):
     def _weights(logits: Array) -> Array:
         return jax.nn.softmax(jnp.append(logits, 0.0))[:-1]
 
+    def restart(self, state: DualState, multipliers: Array) -> DualState:
+        """At `multipliers`, of which none is less than a millionth of B: the rule cannot leave 0."""
+        del state
+        shares = jnp.maximum(multipliers / self.multiplier_bound, 1e-6)
+        memory = jnp.log(shares) - jnp.log(jnp.maximum(1.0 - jnp.sum(shares), 1e-6))
+        return DualState(self.multiplier_bound * self._weights(memory), memory)
+
     def update(self, state: DualState, excess: Array) -> DualState:
         """One mirror step; the exponents stay within +-20, so that no weight dies."""
         memory = jnp.clip(state.memory + self.rate * excess, -20.0, 20.0)
@@ -205,6 +220,11 @@ class ProportionalIntegral(ExcessPlayer):
         """Every multiplier, and the integral, at `start` / I."""
         integral = jnp.full(costs, self.start / costs)
         return DualState(integral, integral)
+
+    def restart(self, state: DualState, multipliers: Array) -> DualState:
+        """The integral at `multipliers`."""
+        del state
+        return DualState(multipliers, jnp.copy(multipliers))
 
     def update(self, state: DualState, excess: Array) -> DualState:
         """Move the integral, then add the proportional part."""
@@ -234,6 +254,11 @@ class PID(ExcessPlayer):
         """Every multiplier, and the integral, at `start` / I."""
         integral = jnp.full(costs, self.start / costs)
         return DualState(integral, jnp.stack([integral, jnp.zeros(costs)]))
+
+    def restart(self, state: DualState, multipliers: Array) -> DualState:
+        """The integral at `multipliers`, no excess before."""
+        del state
+        return DualState(multipliers, jnp.stack([multipliers, jnp.zeros_like(multipliers)]))
 
     def update(self, state: DualState, excess: Array) -> DualState:
         """Move the integral, then add the other two parts."""
@@ -296,3 +321,9 @@ class EXP3:
     def respond(self, state: DualState, outcome: Outcome, key: Array) -> DualState:
         """One move by the Lagrangian of the arm played."""
         return self.update(state, outcome.lagrangian(state.lam), jax.random.fold_in(key, 1))
+
+    def restart(self, state: DualState, multipliers: Array) -> DualState:
+        """What it has heard of its arms is kept, and the arm nearest to `multipliers` is played."""
+        arms = self.arms(state.lam.shape[0])
+        nearest = jnp.argmin(jnp.sum((arms - multipliers) ** 2, axis=1))
+        return DualState(arms[nearest], state.memory.at[-1].set(nearest.astype(state.memory.dtype)))

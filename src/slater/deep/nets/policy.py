@@ -50,6 +50,10 @@ class PolicyNetwork(eqx.Module):
     def entropy(self, obs: Array, key: Array) -> Array:
         """Entropy of pi(.|s), shape `(batch,)`, in nats; by one sample for continuous actions."""
 
+    def divergence(self, other: PolicyNetwork, obs: Array) -> Array:
+        """KL(self || other) of the actions at each state, shape `(batch,)`, in nats; `other` is alike."""
+        raise NotImplementedError(f"a {type(self).__name__} has no divergence in closed form")
+
     @abc.abstractmethod
     def export(self, task: Task) -> GaussianPolicy | CategoricalPolicy:
         """The same policy in NumPy, taking raw observations and giving actions in the data's units."""
@@ -88,6 +92,13 @@ class Gaussian(PolicyNetwork):
         u = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
         return -self._log_prob_before_tanh(u, mean, log_std)
 
+    def divergence(self, other: PolicyNetwork, obs: Array) -> Array:
+        """In closed form before the tanh, which changes both densities alike."""
+        assert isinstance(other, Gaussian)
+        (mean, log_std), (mean_o, log_std_o) = self._moments(obs), other._moments(obs)
+        square = (jnp.exp(2.0 * log_std) + (mean - mean_o) ** 2) * jnp.exp(-2.0 * log_std_o)
+        return jnp.sum(log_std_o - log_std + 0.5 * (square - 1.0), axis=-1)
+
     def export(self, task: Task) -> GaussianPolicy:
         """A `GaussianPolicy` in the data's units."""
         assert task.action_low is not None
@@ -117,6 +128,12 @@ class Categorical(PolicyNetwork):
         del key
         log_pi = jax.nn.log_softmax(self.mlp(obs), axis=-1)
         return -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
+
+    def divergence(self, other: PolicyNetwork, obs: Array) -> Array:
+        """Exact."""
+        assert isinstance(other, Categorical)
+        log_pi, log_o = (jax.nn.log_softmax(policy.mlp(obs), axis=-1) for policy in (self, other))
+        return jnp.sum(jnp.exp(log_pi) * (log_pi - log_o), axis=-1)
 
     def export(self, task: Task) -> CategoricalPolicy:
         """A `CategoricalPolicy`."""
