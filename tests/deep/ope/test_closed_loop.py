@@ -74,13 +74,18 @@ def test_the_best_that_passes_is_taken_and_the_bound_covers_what_it_says_too_lit
     best = best_estimator(list(checks.values()))
     assert best is checks["near"]
     known, unknown = np.array([True, True]), np.array([False, False])
-    found = {n: calibrate(task_of(), cohorts, sums, checks[n], claims[n], known) for n in claims}
+    found = {
+        n: calibrate(task_of(), cohorts, sums, ~checks[n].clone_differs, claims[n], known) for n in claims
+    }
     k = {name: one.k[1] for name, one in found.items()}
     assert BOUND[1] >= k["low"] > k["near"] >= k["high"] == BOUND[0]
     # what is said too much is the estimator's error only where clones are known to do what cohorts did
     assert found["high"].excess[0] > 1
     assert found["low"].excess[0] == 0
-    assert calibrate(task_of(), cohorts, sums, checks["high"], claims["high"], unknown).excess[0] == 0
+    assert (
+        calibrate(task_of(), cohorts, sums, ~checks["high"].clone_differs, claims["high"], unknown).excess[0]
+        == 0
+    )
     assert "estimates by near" in sentence(task_of(), cohorts, checks)
     assert best_estimator([checks["wrong"]]) is None
     line = sentence(task_of(), cohorts, {"wrong": checks["wrong"]})
@@ -116,7 +121,7 @@ def test_a_clone_that_differs_is_told_from_a_wrong_estimator_by_replays():
     assert check.passes
     assert check.clone_differs.tolist() == [True, False, False]
     # its error is the clone's, and no reason to hold anything back from policies that are estimated
-    assert calibrate(task_of(), cohorts, sums, check, off, np.zeros(3, bool)).k[1] == BOUND[0]
+    assert calibrate(task_of(), cohorts, sums, ~check.clone_differs, off, np.zeros(3, bool)).k[1] == BOUND[0]
     # most cohorts must pass in closed loop, whatever replays say
     off.mean[1:, 1] += 30.0
     assert not judge(task_of(), cohorts, sums, "drifts", off, clear).passes
@@ -135,7 +140,7 @@ def test_bounds_cover_the_errors_of_cohorts_and_a_slope_in_returns_is_mended_if_
     claim.spread[:, 1] = 0.3
     check = judge(task_of(), cohorts, sums, "low", claim)
     unknown = np.zeros(9, dtype=bool)
-    found = calibrate(task_of(), cohorts, sums, check, claim, unknown)
+    found = calibrate(task_of(), cohorts, sums, ~check.clone_differs, claim, unknown)
     np.testing.assert_allclose(found.line[1], 1 / 0.9, rtol=0.01)
     assert found.left_out[1] < 0.2 * found.left_out[0]
     true, _ = cohorts.means(sums)
@@ -145,4 +150,4 @@ def test_bounds_cover_the_errors_of_cohorts_and_a_slope_in_returns_is_mended_if_
     assert np.mean(claim.mean[:, 1] + claim.spread[:, 1] + luck >= true[:, 1]) < 0.8
     # returns without a slope are left alone
     claim.mean[:, 0] = true[:, 0] + rng.normal(size=9)
-    assert calibrate(task_of(), cohorts, sums, check, claim, unknown).line == (0.0, 1.0)
+    assert calibrate(task_of(), cohorts, sums, ~check.clone_differs, claim, unknown).line == (0.0, 1.0)

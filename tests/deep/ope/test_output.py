@@ -21,7 +21,7 @@ SETTINGS = {"steps": 80, "batch_size": 32, "hidden": (16, 16), "gamma": 0.9, "st
 def test_a_run_with_cohorts_mixes_the_logs_columns_says_who_judged_and_studies_once(tmp_path, monkeypatch):
     monkeypatch.setenv("SLATER_CACHE", str(tmp_path / "cache"))
     data = pointmass(episodes=60)
-    deep.train("pdca", data, limits=["5"], out=tmp_path / "5", preset="cohorts", **SETTINGS)
+    deep.train("pdca", data, limits=["5"], out=tmp_path / "5", **SETTINGS)
     assert len(list((tmp_path / "cache" / "studies").glob("*.safetensors"))) == 1
     result = json.loads((tmp_path / "5" / "result.json").read_text())
     assert {"judged_by", "judgement", "estimator_checks", "cohorts", "reference"} <= result.keys()
@@ -39,7 +39,7 @@ def test_a_run_with_cohorts_mixes_the_logs_columns_says_who_judged_and_studies_o
         assert all(row["kind"].startswith("clone of") for row in rows if row["weight"] > 0)
     # another limit and seed read the study that is there
     monkeypatch.setattr(studies, "_studied", lambda *_: 1 / 0)
-    other = deep.train("pdca", data, limits=["8"], out=tmp_path / "8", preset="cohorts", seed=1, **SETTINGS)
+    other = deep.train("pdca", data, limits=["8"], out=tmp_path / "8", seed=1, **SETTINGS)
     logged = [row["logged"] for row in result["cohorts"]]
     assert [row["logged"] for row in other.details["cohorts"]] == logged
     # every member is on disk, those of the log with their own range of noise
@@ -47,5 +47,5 @@ def test_a_run_with_cohorts_mixes_the_logs_columns_says_who_judged_and_studies_o
     assert len(policies) == len(rows)
     assert policies[-1].log_std_range != policies[0].log_std_range
     assert len(load(tmp_path / "5" / "mixture.safetensors").members) == sum(row["weight"] > 0 for row in rows)
-    deep.train("pdca", data, limits=["5"], out=tmp_path / "again", preset="cohorts", **SETTINGS)
+    deep.train("pdca", data, limits=["5"], out=tmp_path / "again", **SETTINGS)
     assert json.loads((tmp_path / "again" / "result.json").read_text()) == result

@@ -4,6 +4,7 @@ An estimator is a frozen dataclass of settings; everything that changes is in a 
 own), so that runs can be resumed, stacked and compiled:
 
     init      the state before the first iteration
+    studied   takes over networks that the study of the log fitted, if the estimator lives off those
     fit       iterations before the game that serve every policy (a learned model); `fit_steps` of them
     update    iterations for one policy at the end of a round (fitted Q); `policy_steps` of them
     value     J of a policy by the state, cheap enough for every round: an `Estimate`
@@ -18,7 +19,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -32,6 +33,9 @@ from slater.deep.batches import Batch, Data, draw
 from slater.deep.compiled import shared
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.task import Task
+
+if TYPE_CHECKING:
+    from slater.deep.ope.ensemble import Ensemble
 
 __all__ = ["Careful", "Check", "Estimate", "Estimator", "Tick", "fitted"]
 
@@ -106,6 +110,11 @@ class Estimator(abc.ABC, Generic[EstimatorState]):
     @abc.abstractmethod
     def init(self, task: Task, key: Array) -> EstimatorState:
         """The state before the first iteration."""
+
+    def studied(self, state: EstimatorState, ensemble: Ensemble) -> EstimatorState:
+        """The state with what it takes of the ensemble of the log's study; nothing by default."""
+        del ensemble
+        return state
 
     def fit(
         self, task: Task, state: EstimatorState, batch: Batch, key: Array

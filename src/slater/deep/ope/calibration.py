@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.deep.ope.closed_loop import ClosedLoop, Judged
+from slater.deep.ope.closed_loop import Judged
 from slater.deep.ope.cohorts import Cohorts
 from slater.deep.task import Task
 
@@ -94,13 +94,13 @@ def _unsafe(costs: int) -> F64:
 
 
 def calibrate(
-    task: Task, cohorts: Cohorts, sums: F64, check: ClosedLoop, said: Judged, alike: NDArray[np.bool_]
-) -> Calibration:
-    """By what was `said` of the cohorts' clones; cohorts whose clones differ by `check` do not count.
+    task: Task, cohorts: Cohorts, sums: F64, counted: NDArray[np.bool_], said: Judged,
+    alike: NDArray[np.bool_],
+) -> Calibration:  # fmt: skip
+    """By what was `said` of the cohorts' clones.
 
-    alike: (K,) whether the clone is known to act as its cohort did.
+    counted: (K,) cohorts that count; alike: (K,) whether the clone is known to act as its cohort did.
     """
-    counted = ~check.clone_differs
     all_means, _ = cohorts.means(sums)
     held, sampling = cohorts.means(sums, held=True)
     size = np.append(max(float(np.abs(all_means[:, 0]).max()), 1e-9), np.maximum(task.tau, 1e-9))

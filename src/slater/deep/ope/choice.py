@@ -12,8 +12,19 @@ itself says, with the log's standard error:
                 recorded propensities show that the clone acts as its source did, only what the estimate says
                 beyond its own error over such cohorts counts
 
-Where no estimator passes the check, only the clones of cohorts are chosen among, and the answer is labelled
-as not judged.
+A policy that was played from such a clone, and stayed near it, is judged by the change from there. With
+b = what the log says of the clone less what the estimator says of it,
+
+    estimate of the policy + b      is right where the estimator errs alike about both
+    estimate of the policy          is right where it errs about the clone alone
+
+and the truth was found between the two: the estimate is their middle, and half of b is part of its error, as
+is a quarter of the change itself.
+
+An estimator that fails its check, but is right about half of the cohorts or more, judges policies that were
+played from the clones of those and no others. Where there is none at all, only the clones of cohorts are
+chosen among (where propensities say which of them act as their cohort did, only those), and the answer is
+labelled as not judged.
 """
 
 from __future__ import annotations
@@ -25,13 +36,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.deep.ope.calibration import Calibration, calibrate
-from slater.deep.ope.closed_loop import ClosedLoop, Judged, best_estimator, in_data_units, judge, sentence
+from slater.deep.ope.closed_loop import (
+    ClosedLoop,
+    Judged,
+    best_estimator,
+    in_data_units,
+    judge,
+    nearby_estimator,
+    sentence,
+)
 from slater.deep.ope.cohorts import Reference, reference
 from slater.deep.ope.study import Study
 from slater.deep.task import Task
-from slater.mixing import lp_weights
+from slater.mixing import best_mixture, lp_weights
 
-__all__ = ["Choice", "Verdict", "choose", "verdict"]
+__all__ = ["Choice", "Verdict", "choose", "starting_cohorts", "verdict"]
 
 F64 = NDArray[np.float64]
 #: standard errors of the log's means by which a clone counts as worse than its cohort
@@ -39,6 +58,10 @@ LOG_ERRORS = 1.0
 #: nats per episode up to which a clone is taken to act as its source did. 6 to 7 on CarCircle for clones that
 #: cost what their sources do, 36 for one that cost 8.8 instead of 4.8
 ALIKE = 10.0
+
+#: a policy that was played from a clone: scales by which it counts as worse than its estimate, and the share
+#: of the change from its start that is part of the scale
+STARTED_SCALES, CHANGE_SHARE = 1.0, 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +82,13 @@ class Verdict:
 
     @property
     def best(self) -> ClosedLoop | None:
-        """The check of the estimator that judges; None: nothing is judged."""
+        """The check of the estimator that judges everywhere; None: it failed."""
         return best_estimator(list(self.checks.values()))
+
+    @property
+    def judge(self) -> ClosedLoop | None:
+        """The check of the estimator that judges, if only near some cohorts; None: nothing is judged."""
+        return self.best or nearby_estimator(list(self.checks.values()))
 
     def line(self, task: Task) -> str:
         """One sentence for the user."""
@@ -90,7 +118,8 @@ class Verdict:
             rows.append(row)
         value = dict(zip(names, in_data_units(task, self.reference.value), strict=True))
         return {
-            "judged_by": None if self.best is None else self.best.name,
+            "judged_by": None if self.judge is None else self.judge.name,
+            "judged_everywhere": self.best is not None,
             "judgement": self.line(task),
             "calibration": None if self.calibration is None else self.calibration.describe(task),
             "estimator_checks": [check.describe(task, cohorts) for check in self.checks.values()],
@@ -123,10 +152,11 @@ def verdict(task: Task, study: Study, said: Judged, replayed: F64) -> Verdict:
     on a limit.
     """
     clones = said.first(len(study.cohorts))
-    check = judge(task, study.cohorts, study.sums, "ensemble", clones, replayed)
+    check = judge(task, study.cohorts, study.sums, "ensemble", clones, replayed, alike(study))
     calibration = None
-    if check.passes:
-        calibration = calibrate(task, study.cohorts, study.sums, check, clones, alike(study))
+    if check.passes or check.right_nearby:
+        counted = ~check.clone_differs if check.passes else check.right
+        calibration = calibrate(task, study.cohorts, study.sums, counted, clones, alike(study))
     best = reference(study.cohorts, study.sums, task.tau)
     return Verdict(study, said, {check.name: check}, best, calibration)
 
@@ -137,9 +167,13 @@ def alike(study: Study) -> NDArray[np.bool_]:
     return np.asarray(np.nan_to_num(study.divergence * lengths, nan=np.inf) <= ALIKE)
 
 
-def choose(task: Task, found: Verdict, more: Judged | None = None) -> Choice:
+def choose(
+    task: Task, found: Verdict, more: Judged | None = None, starts: NDArray[np.int64] | None = None
+) -> Choice:
     """The best mixture within the task's limits, on bounds, of the log's own policies and of those of which
     `more` is said.
+
+    starts: of each of those, the cohort whose clone it was played from; -1, and None for all: none.
     """
     study, clones = found.study, len(found.study.cohorts)
     said = found.said if more is None else found.said.joined(more)
@@ -147,20 +181,61 @@ def choose(task: Task, found: Verdict, more: Judged | None = None) -> Choice:
     logged, sampling = study.cohorts.means(study.sums)
     by_log = logged[:, :-1].copy()
     by_log[:, 1:] += LOG_ERRORS * sampling[:, 1:-1]
-    weights = np.zeros(len(said.mean))
-    if found.best is None or found.calibration is None:
-        weights[:clones] = lp_weights(by_log, tau)
+    known, judge = alike(study), found.judge
+    if judge is None or found.calibration is None:
+        weights = np.zeros(len(said.mean))
+        mixed = np.flatnonzero(known) if known.any() else np.arange(clones)
+        weights[mixed] = lp_weights(by_log[mixed], tau)
         said = replace(said, mean=np.concatenate([logged, said.mean[clones:]]))
         return Choice(weights, said, np.concatenate([by_log, said.mean[clones:, :-1]]))
     estimates, bounds = found.calibration.corrected(said), found.calibration.bounds(said)
-    agrees = found.best.right
+    agrees = judge.right
+    eligible = np.full(len(bounds), found.best is not None)
+    eligible[:clones] = True
+    if more is not None and starts is not None:
+        # a clone that does other things than its cohort says nothing about the estimator's error
+        apart = np.where((known | agrees)[:, None], logged[:, :-1] - estimates[:clones], 0.0)
+        for place, cohort in enumerate(starts, start=len(found.said.mean)):
+            if cohort >= 0:
+                half, change = apart[cohort] / 2.0, estimates[place] - estimates[cohort]
+                parts = (said.spread[place, :-1], said.error[place, :-1], half, CHANGE_SHARE * change)
+                scale = np.sqrt(np.sum(np.square(parts), axis=0))
+                estimates[place] += half
+                bounds[place] = estimates[place] + unsafe * STARTED_SCALES * scale
+                eligible[place] |= agrees[cohort]
     beyond = found.calibration.scale(said)[:clones, 1:] * found.calibration.excess
-    estimates[:clones, 1:] -= np.where(alike(study)[:, None], beyond, 0.0)
+    estimates[:clones, 1:] -= np.where(known[:, None], beyond, 0.0)
     worse = unsafe * np.maximum(unsafe * by_log, unsafe * estimates[:clones])
+    # where the estimator is known to be wrong about a clone, the log speaks alone
+    worse = np.where((known & ~agrees)[:, None], by_log, worse)
     bounds[:clones] = worse
     bounds[:clones, 0] = np.where(agrees, by_log[:, 0], worse[:, 0])
     # what a clone is said to be worth is what it counts with, but for the log's standard error
     estimates[:clones, 0] = bounds[:clones, 0]
-    estimates[:clones, 1:] = np.maximum(logged[:, 1:-1], estimates[:clones, 1:])
+    own = np.maximum(logged[:, 1:-1], estimates[:clones, 1:])
+    estimates[:clones, 1:] = np.where((known & ~agrees)[:, None], logged[:, 1:-1], own)
+    # costs below nothing are an artefact of the correction
+    if np.all(logged[:, 1:-1] >= 0):
+        estimates[:, 1:] = np.maximum(estimates[:, 1:], 0.0)
     said = replace(said, mean=np.concatenate([estimates, said.mean[:, -1:]], axis=1))
-    return Choice(lp_weights(bounds, tau), said, bounds)
+    weights = np.zeros(len(bounds))
+    weights[eligible] = lp_weights(bounds[eligible], tau)
+    return Choice(weights, said, bounds)
+
+
+def starting_cohorts(task: Task, study: Study, count: int) -> tuple[NDArray[np.int64], F64]:
+    """The cohorts from whose clones a game is best begun, (count,), and the limits' prices there, (I,).
+
+    By the log's means: the prices lambda of the limits at the best mixture of cohorts, and the cohorts of the
+    largest J_R - lambda.J_C, those of the mixture first. Where there are fewer than `count`, again from the
+    first. Prices are in J-units of the scaled utilities; where no limit binds, 0, and where no mixture keeps
+    the limits, 1 each.
+    """
+    means, _ = study.cohorts.means(study.sums)
+    reward, costs, tau = means[:, 0], means[:, 1:-1], np.asarray(task.tau, dtype=np.float64)
+    size = np.maximum(tau, 1e-9)
+    best = best_mixture(reward, costs, tau, unit=size, slack=1e-9, least_weight=1e-6)
+    prices = best.prices if best.excess == 0 else np.ones(task.costs)
+    gain = reward - costs @ prices
+    order = np.lexsort((-gain, best.weights <= 0))
+    return np.resize(order, count), prices

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset
 from slater.deep.nets.policy import PolicyNetwork, make_policy
+from slater.deep.ope.base import Tick
 from slater.deep.task import Task, scaled_actions
 
 __all__ = ["CloneSettings", "clone_many", "drawn_rows", "log_densities", "log_likelihoods", "one_of"]
@@ -76,7 +77,7 @@ def drawn_rows(
 
 def clone_many(
     task: Task, obs: Array, actions: Array, rows: Array, held: Array, settings: CloneSettings,
-    densities: Array | None = None, imitates: NDArray[np.bool_] | None = None,
+    densities: Array | None = None, imitates: NDArray[np.bool_] | None = None, tick: Tick | None = None,
 ) -> tuple[PolicyNetwork, NDArray[np.float64]]:  # fmt: skip
     """P policies (leaves with an axis P first), and the best mean held-out log-likelihood of each, (P,).
 
@@ -105,6 +106,8 @@ def clone_many(
         gains = values > best
         kept = _better(jnp.asarray(gains), carry[0], kept)
         best = np.maximum(best, values)
+        if tick is not None:
+            tick("clones of the log's cohorts", last, settings.steps)
     return kept, best
 
 

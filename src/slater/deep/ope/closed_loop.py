@@ -14,7 +14,8 @@ and of the estimator's own. A clone may itself do other things than its cohort d
 then says so. That is told apart by replays: the cohort's logged actions, in windows of `WINDOW` steps from
 logged states, in which no clone takes part (few steps: over many, logged actions do not correct a drift as a
 policy does). A cohort whose errors are large in closed loop and small in
-replays has a clone that differs, and does not count; an estimator passes if all other cohorts do, and they
+replays has a clone that differs, and does not count, unless recorded propensities show that the clone acts
+as its cohort did: then it is the estimator that errs. An estimator passes if all other cohorts do, and they
 are at least half. Of several that pass, the one with the least error is taken; if none passes, nothing that
 was estimated may be called judged.
 """
@@ -77,6 +78,7 @@ class ClosedLoop:
     relative: (K, 2+I) error of each mean as a share of what it is measured by
     allowed: (K, 2+I) the share up to which an error passes
     replayed: (K, 1+I) relative error of the utilities' sums in replays; NaN where none were made
+    alike: (K,) whether the clone is known to act as its cohort did
     """
 
     name: str
@@ -85,6 +87,7 @@ class ClosedLoop:
     estimated: F64
     logged: F64
     replayed: F64
+    alike: NDArray[np.bool_]
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -94,12 +97,18 @@ class ClosedLoop:
     @property
     def clone_differs(self) -> NDArray[np.bool_]:
         """Cohorts that fail in closed loop and not in replays, (K,): their clones do other things."""
-        return ~self.right & np.all(np.abs(self.replayed) <= REPLAY_TOLERANCE, axis=1)
+        fails_alone = ~self.right & np.all(np.abs(self.replayed) <= REPLAY_TOLERANCE, axis=1)
+        return np.asarray(fails_alone & ~self.alike)
 
     @property
     def passes(self) -> bool:
         """Whether every cohort is right but those whose clones differ, and at least half of all are."""
         return bool(np.all(self.right | self.clone_differs) and np.mean(self.right) >= 0.5)
+
+    @property
+    def right_nearby(self) -> bool:
+        """Whether at least half of the cohorts are right, and three: near those the estimator can be used."""
+        return bool(np.mean(self.right) >= 0.5 and np.sum(self.right) >= 3)
 
     @property
     def _counted(self) -> NDArray[np.bool_]:
@@ -137,11 +146,13 @@ def in_data_units(task: Task, values: F64) -> list[float | None]:
 
 
 def judge(
-    task: Task, cohorts: Cohorts, sums: F64, name: str, said: Judged, replayed: F64 | None = None
-) -> ClosedLoop:
+    task: Task, cohorts: Cohorts, sums: F64, name: str, said: Judged, replayed: F64 | None = None,
+    alike: NDArray[np.bool_] | None = None,
+) -> ClosedLoop:  # fmt: skip
     """The errors of what an estimator `said` of the cohorts' clones; `sums` are `cohorts.outcomes`.
 
     replayed: (K, 1+I) errors of the utilities in replays of held-out episodes, in J-units; None: not made.
+    alike: (K,) whether each clone is known to act as its cohort did; None: not known of any.
     """
     logged, sampling = cohorts.means(sums, held=True)
     size = np.abs(logged)
@@ -150,13 +161,20 @@ def judge(
     size = np.maximum(size, 1e-9)
     allowed = TOLERANCE + ALLOWED_ERRORS * np.sqrt(sampling**2 + said.error**2) / size
     replays = np.full(size[:, :-1].shape, np.nan) if replayed is None else replayed / size[:, :-1]
-    return ClosedLoop(name, (said.mean - logged) / size, allowed, said.mean, logged, replays)
+    known = np.zeros(len(size), dtype=bool) if alike is None else alike
+    return ClosedLoop(name, (said.mean - logged) / size, allowed, said.mean, logged, replays, known)
 
 
 def best_estimator(checks: Sequence[ClosedLoop]) -> ClosedLoop | None:
     """The one that passes with the least error; None if none passes."""
     passing = [check for check in checks if check.passes]
     return min(passing, key=lambda check: check.score) if passing else None
+
+
+def nearby_estimator(checks: Sequence[ClosedLoop]) -> ClosedLoop | None:
+    """The one that is right about most cohorts, if that is enough of them; None if none is."""
+    useful = [check for check in checks if check.right_nearby]
+    return max(useful, key=lambda check: float(np.mean(check.right))) if useful else None
 
 
 def sentence(task: Task, cohorts: Cohorts, checks: Mapping[str, ClosedLoop]) -> str:
@@ -166,6 +184,13 @@ def sentence(task: Task, cohorts: Cohorts, checks: Mapping[str, ClosedLoop]) -> 
         return (
             f"estimates by {best.name}: over {len(cohorts)} cohorts of the log its error is {best.score:.0%} "
             "of the limit's size"
+        )
+    near = nearby_estimator(list(checks.values()))
+    if near is not None:
+        wrong = ", ".join(name for name, right in zip(cohorts.names, near.right, strict=True) if not right)
+        return (
+            f"estimates by {near.name}, which is right about {int(near.right.sum())} of {len(cohorts)} "
+            f"cohorts of the log and judges only near those (not near {wrong})"
         )
     parts = []
     for check in checks.values():

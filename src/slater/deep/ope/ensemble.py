@@ -34,6 +34,7 @@ from slater.data import Dataset
 from slater.deep.batches import transitions
 from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.ope.base import Tick
 from slater.deep.ope.model import LARGEST_CHANGE, counts_episodes
 from slater.deep.task import Task, normalised
 
@@ -44,6 +45,8 @@ __all__ = [
 
 #: range of the log standard deviation of a change of state, in units of that entry's typical change
 LOG_STD = (-7.0, 1.0)
+#: iterations of a fit between two words on it
+TOLD_EVERY = 1_000
 #: weight of the outcomes' losses beside the state's
 OUTCOME_WEIGHT = 4.0
 
@@ -137,7 +140,9 @@ class Values(NamedTuple):
     error: Array
 
 
-def fit_ensemble(dataset: Dataset, task: Task, settings: EnsembleSettings) -> Ensemble:
+def fit_ensemble(
+    dataset: Dataset, task: Task, settings: EnsembleSettings, tick: Tick | None = None
+) -> Ensemble:
     """The ensemble of a dataset in the task's units; rows without a known next state are left out."""
     columns = transitions(dataset, task)
     known = np.flatnonzero(dataset.next_known)
@@ -147,7 +152,7 @@ def fit_ensemble(dataset: Dataset, task: Task, settings: EnsembleSettings) -> En
     device = {
         name: jnp.asarray(columns[name]) for name in ("obs", "actions", "utilities", "discount", "next_obs")
     }
-    return _fitted(task, settings, start, device, jnp.asarray(rows))
+    return _fitted(task, settings, start, device, jnp.asarray(rows), tick)
 
 
 def random_ensemble(task: Task, columns: dict[str, NDArray[Any]], settings: EnsembleSettings) -> Ensemble:
@@ -209,8 +214,9 @@ def _loss(
 
 
 def _fitted(
-    task: Task, settings: EnsembleSettings, start: Ensemble, device: dict[str, Array], rows: Array
-) -> Ensemble:
+    task: Task, settings: EnsembleSettings, start: Ensemble, device: dict[str, Array], rows: Array,
+    tick: Tick | None,
+) -> Ensemble:  # fmt: skip
     adam = optax.adam(optax.cosine_decay_schedule(settings.learning_rate, max(settings.steps, 1)))
     key = jax.random.key(settings.seed + 1)
 
@@ -241,7 +247,12 @@ def _fitted(
 
     networks = (start.dynamics, start.outcomes)
     carry: tuple[tuple[MLP, MLP], Any] = (networks, adam.init(networks))
-    carry = advance(device, rows, carry, jnp.asarray(0), jnp.asarray(settings.steps))
+    for first in range(0, settings.steps, TOLD_EVERY):
+        last = min(first + TOLD_EVERY, settings.steps)
+        carry = advance(device, rows, carry, jnp.asarray(first), jnp.asarray(last))
+        if tick is not None:
+            carry[0][0].weights[0].block_until_ready()
+            tick("model of the log", last, settings.steps)
     ended: Ensemble = eqx.tree_at(lambda e: (e.dynamics, e.outcomes), start, carry[0])
     return ended
 

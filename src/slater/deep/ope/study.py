@@ -15,7 +15,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from slater.data import Dataset
 from slater.deep import checkpoint
 from slater.deep.batches import transitions
 from slater.deep.nets.policy import PolicyNetwork, make_policy
+from slater.deep.ope.base import Tick
 from slater.deep.ope.cloning import (
     CLONE_LOG_STD,
     HELD_ROWS,
@@ -75,6 +76,10 @@ class StudySettings:
     """of clones and columns"""
     in_sample: InSampleSettings = field(default_factory=InSampleSettings)
     """of the columns' weights"""
+    steering: int = 0
+    """networks of the ensemble that are set aside to steer a game, and judge nothing"""
+    enough_sources: int | None = None
+    """where a log names so many sources, their clones are the only columns; None: always in-sample ones"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +89,7 @@ class Study:
     policies: P = K + L of them (leaves with an axis P first): a clone per cohort, then the columns
     likelihoods: (P,) best mean held-out log-likelihood per row of each
     divergence: (K,) KL(policy that acted || clone) per step over held-out rows, in nats; NaN: no propensities
+    ensemble: of all networks; the first `steering` of them judge nothing
     sums: (E, 2+I) what every episode did, see `outcomes`
     initial: (E, obs_dim) first observations, raw
     name: of the data, units and settings that it comes from
@@ -98,6 +104,12 @@ class Study:
     sums: F64
     initial: NDArray[np.float32]
     name: str
+    steering: int = 0
+
+    @property
+    def judges(self) -> Ensemble:
+        """The networks that steered nothing."""
+        return self.ensemble.only(slice(self.steering, None)) if self.steering else self.ensemble
 
     @property
     def count(self) -> int:
@@ -110,10 +122,10 @@ class Study:
 
     @cached_property
     def _careful(self) -> Any:
-        return careful(self.task, self.ensemble, self.initial)
+        return careful(self.task, self.judges, self.initial)
 
-    def estimates(self, policies: list[PolicyNetwork], key: Array) -> Judged:
-        """What the ensemble says of each of the policies."""
+    def estimates(self, policies: list[PolicyNetwork], key: Array, tick: Tick | None = None) -> Judged:
+        """What the networks that judge say of each of the policies; `tick` hears of every one."""
         mean, spread, error = [], [], []
         for number, policy in enumerate(policies):
             values = self._careful(policy, jax.random.fold_in(key, number))
@@ -121,6 +133,8 @@ class Study:
             mean.append(copies.mean(axis=0))
             spread.append(copies.std(axis=0, ddof=1) if len(copies) > 1 else np.zeros(copies.shape[1]))
             error.append(np.sqrt(np.mean(np.asarray(values.error, np.float64) ** 2, axis=0) / len(copies)))
+            if tick is not None:
+                tick("estimates of the policies", number + 1, len(policies))
         return Judged(np.array(mean), np.array(spread), np.array(error))
 
     def replays(self, dataset: Dataset) -> F64:
@@ -150,7 +164,7 @@ class Study:
             if task.discrete:
                 actions = np.eye(task.action_dim, dtype=np.float32)[actions]
             said = _replayed(
-                self.ensemble, jnp.asarray(normalised(dataset.observations[first], task)),
+                self.judges, jnp.asarray(normalised(dataset.observations[first], task)),
                 jnp.asarray(actions), jnp.asarray(inside, jnp.float32), jax.random.key(0),
             )  # fmt: skip
             true = (raw_utilities(dataset) * task.scale)[rows] * inside[..., None]
@@ -179,20 +193,37 @@ def _replayed(ensemble: Ensemble, first: Array, actions: Array, inside: Array, k
 
 
 def study(
-    dataset: Dataset, task: Task, settings: StudySettings | None = None, cache: Path | None = None
-) -> Study:
-    """The study of a log, from `cache` (a folder) where it is there already; None: fitted, and not kept."""
+    dataset: Dataset, task: Task, settings: StudySettings | None = None, cache: Path | None = None,
+    tick: Tick | None = None,
+) -> Study:  # fmt: skip
+    """The study of a log, from `cache` (a folder) where it is there already; None: fitted, and not kept.
+
+    The last one stays in memory too: a run asks for it before and after its game. `tick` hears of the fits.
+    """
     settings = settings or StudySettings()
     if cache is None:
-        return _studied(dataset, task, settings)
+        return _studied(dataset, task, settings, tick)
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"study-{_key(dataset, task, settings)}.safetensors"
+    if path in _last and path.exists():
+        return replace(_last[path], task=task)
+    found = _from_file(path, dataset, task, settings, tick)
+    _last.clear()
+    _last[path] = found
+    return found
+
+
+#: the study that this process asked for last, by its file
+_last: dict[Path, Study] = {}
+
+
+def _from_file(path: Path, dataset: Dataset, task: Task, settings: StudySettings, tick: Tick | None) -> Study:
     from filelock import FileLock
 
     with FileLock(path.with_suffix(".lock")):
         if path.exists():
             return _read(path, dataset, task, settings)
-        found = _studied(dataset, task, settings)
+        found = _studied(dataset, task, settings, tick)
         record = {
             "names": list(found.cohorts.names), "named": found.cohorts.named,
             "labels": found.cohorts.labels.tolist(), "held": found.cohorts.held.tolist(),
@@ -220,36 +251,37 @@ def _key(dataset: Dataset, task: Task, settings: StudySettings) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:20]
 
 
-def _studied(dataset: Dataset, task: Task, settings: StudySettings) -> Study:
+def _studied(dataset: Dataset, task: Task, settings: StudySettings, tick: Tick | None = None) -> Study:
     cohorts = find_cohorts(dataset, task, settings.clones, settings.cohorts)
+    enough = settings.enough_sources is not None and cohorts.named and len(cohorts) >= settings.enough_sources
+    multipliers = () if enough else settings.in_sample.multipliers
     columns, episode = transitions(dataset, task), episode_of_rows(dataset)
     trains = ~cohorts.held[episode]
     count = max(int(np.bincount(cohorts.labels[episode] + 1).max()), settings.clones.batch_size)
     train, judge = cohort_rows(dataset, cohorts, count)
-    weights = advantages(dataset, task, trains, settings.in_sample)
-    more = []
-    for part, size in ((trains, count), (~trains, HELD_ROWS)):
-        rows = np.flatnonzero(part)
-        chances = [
-            row_weights(weights[rows], multiplier, settings.in_sample.temperature)
-            for multiplier in settings.in_sample.multipliers
-        ]
-        more.append(np.stack([drawn_rows(rows, size, 0, chance) for chance in chances]))
+    rows_of = {True: [*train], False: [*judge]}
+    if multipliers:
+        weights = advantages(dataset, task, trains, settings.in_sample)
+        for part, mask, size in ((True, trains, count), (False, ~trains, HELD_ROWS)):
+            rows = np.flatnonzero(mask)
+            for multiplier in multipliers:
+                chance = row_weights(weights[rows], multiplier, settings.in_sample.temperature)
+                rows_of[part].append(drawn_rows(rows, size, 0, chance))
     densities = log_densities(dataset, task)
     policies, likelihoods = clone_many(
         task, jnp.asarray(columns["obs"]), jnp.asarray(columns["actions"]),
-        jnp.asarray(np.concatenate([train, more[0]])), jnp.asarray(np.concatenate([judge, more[1]])),
+        jnp.asarray(np.stack(rows_of[True])), jnp.asarray(np.stack(rows_of[False])),
         settings.clones, None if densities is None else jnp.asarray(densities),
         # rows of sources are one policy's; groups that were found by likelihood may be of several
-        np.arange(len(train) + len(more[0])) < (len(train) if cohorts.named else 0),
+        np.arange(len(rows_of[True])) < (len(train) if cohorts.named else 0), tick,
     )  # fmt: skip
     divergence = np.full(len(train), np.nan)
     if densities is not None:
         divergence = np.nanmean(densities[judge], axis=1) - likelihoods[: len(train)]
-    ensemble = fit_ensemble(dataset.subset(~cohorts.held), task, settings.ensemble)
+    ensemble = fit_ensemble(dataset.subset(~cohorts.held), task, settings.ensemble, tick)
     return Study(
         task, cohorts, policies, likelihoods, divergence, ensemble, outcomes(dataset, task),
-        dataset.initial_observations, _key(dataset, task, settings),
+        dataset.initial_observations, _key(dataset, task, settings), settings.steering,
     )  # fmt: skip
 
 
@@ -269,4 +301,5 @@ def _read(path: Path, dataset: Dataset, task: Task, settings: StudySettings) -> 
     return Study(
         task, cohorts, policies, np.array(record["likelihoods"]), np.array(record["divergence"]), ensemble,
         outcomes(dataset, task), dataset.initial_observations, _key(dataset, task, settings),
+        settings.steering,
     )  # fmt: skip
