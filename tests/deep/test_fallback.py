@@ -16,8 +16,10 @@ from slater.limits import resolve_limits
 from slater.runs import open_run
 
 from .conformance.table import finished_run
-from .problems import PDCA_QUICK as SETTINGS
-from .problems import pointmass, pointmass_values
+from .problems import PDCA_QUICK, pointmass, pointmass_values
+
+#: the default of before has a fallback
+SETTINGS = PDCA_QUICK | {"preset": "model"}
 
 
 def cloned(data, limits, steps, temperature=1.0):
@@ -81,7 +83,7 @@ def test_every_cost_must_be_within_its_own_limit():
 
 @pytest.fixture
 def run_with():
-    folder, _ = finished_run("pdca", None)
+    folder, _ = finished_run("pdca", "model")
     return folder, open_run(folder).result
 
 
@@ -119,9 +121,11 @@ def test_data_that_are_never_within_the_limits_give_none():
     algorithm = PDCA(PDCAConfig(hidden=(8,), gamma=0.9, estimator="model"))
     assert algorithm.output.fallback.policy(fallback) is None
     state = dataclasses.replace(algorithm.init(task, jax.random.key(0)), output=fallback)
-    assert algorithm.member(task, state, algorithm.schedule.start) is None
+    assert algorithm.member(task, state, algorithm.schedule.begins) is None
     kept = dataclasses.replace(fallback, share=jnp.asarray(0.5))
-    policy, member = algorithm.member(task, dataclasses.replace(state, output=kept), algorithm.schedule.start)
+    policy, member = algorithm.member(
+        task, dataclasses.replace(state, output=kept), algorithm.schedule.begins
+    )
     assert policy is kept.pi
     assert member.kind == "fallback"
     assert member.estimates is None

@@ -213,5 +213,5 @@ def test_old_spellings_are_refused_with_the_new_ones():
         make_algorithm("bcq-lag", {"B": 3})
     with pytest.raises(InputError, match="the setting 'iterations' of pdca is called 'steps' now"):
         make_algorithm("pdca", {"iterations": 3}, "paper")
-    with pytest.raises(InputError, match=r"dual must be one of greedy, .*, not 'greedier'"):
+    with pytest.raises(InputError, match=r"dual must be one of auto, greedy, .*, not 'greedier'"):
         PDCAConfig(dual="greedier")

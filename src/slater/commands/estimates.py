@@ -15,13 +15,14 @@ __all__ = ["EstimatesArgs", "run"]
 
 @dataclass(frozen=True)
 class EstimatesArgs:
-    """Study logs, choose mixtures of their own policies within limits, and measure all in the simulator.
+    """Train PDCA on logs under limits, and measure everything that each run kept in the simulator.
 
-    Errors of the estimates over all policies and over the chosen ones, and the chosen mixture beside the best
-    mixture of the log's cohorts. Cells go to OUT/cells.jsonl; a stopped command goes on where it was.
+    Errors of the estimates over all kept policies and over the chosen ones, the run's mixture beside the best
+    mixture of the log's cohorts, and what the choice is worth without the game. Cells go to OUT/cells.jsonl,
+    the table to OUT/estimates.md; a stopped command goes on where it was.
 
     Examples:
-        slater reproduce estimates data/ballcircle.hdf5 --limits 10 20 40 --seeds 10 --out runs/estimates
+        slater reproduce estimates data/ballcircle.hdf5 --limits 10 20 40 --seeds 10 11 --out runs/estimates
 
     """
 
@@ -30,13 +31,19 @@ class EstimatesArgs:
     limits: tuple[str, ...] = ("10", "20", "40")
     """Limits on the cost."""
     seeds: tuple[int, ...] = (10,)
-    """Seeds of the study's networks."""
+    """Seeds of the runs."""
+    study_seed: int = 10
+    """Seed of the study of each log, which all its runs share."""
+    steps: int | None = None
+    """Iterations of each run; the preset's own unless given."""
+    preset: str | None = None
+    """Preset of PDCA: model is the default of before."""
     episodes: int = 10
-    """Rollouts per policy."""
+    """Rollouts per kept policy."""
+    chosen_episodes: int = 50
+    """Rollouts per policy with weight in the mixture."""
     env: str | None = None
     """Environment, where the data name none."""
-    runs: tuple[Path, ...] = ()
-    """Finished runs on the data (then one file) whose kept policies are judged and mixed too."""
     out: Path = Path("runs/estimates")
     """Output folder."""
     json: bool = False
@@ -45,15 +52,21 @@ class EstimatesArgs:
 
 def run(args: list[str]) -> int:
     """Parse, measure, print the table."""
-    from slater.experiments.estimates import measure, summary
+    from slater.experiments.estimates import CellPlan, measure, summary
     from slater.jobs.cells import prepare
 
     options = parse(EstimatesArgs, args, "reproduce estimates")
     out = prepare(options.out)
+    plan = CellPlan(
+        options.episodes, options.chosen_episodes, options.env, options.preset,
+        () if options.steps is None else (("steps", options.steps),), options.study_seed,
+    )  # fmt: skip
+    told = Console(stderr=True)
     cells = [
-        measure(data, options.env, options.limits, seed, options.episodes, out, options.runs)
+        measure(data, limit, seed, out, plan, lambda text: told.print(text, highlight=False))
         for data in options.data
         for seed in options.seeds
+        for limit in options.limits
     ]
     table = summary(cells)
     (out / "estimates.md").write_text(table)

@@ -1,18 +1,19 @@
-"""What is estimated from a log against what happens in the simulator, for the log's own policies.
+"""What is estimated from a log against what happens in the simulator, for runs of PDCA on it.
 
-A cell is one dataset and one seed: the log is studied (`slater.deep.ope.study`), and every policy that the
-study gives (clones of cohorts, in-sample policies), or that finished runs on the same data kept, is rolled
-out. One set of rollouts serves every limit, since a mixture is worth the weighted sum of its members:
+A cell is one log, one limit and one seed: a run is trained, and every policy that it kept is rolled out.
 
     reference   the best mixture of the log's cohorts within the limit, by their logged means
-    chosen      the mixture that the choice on bounds makes of the same policies, and what it is worth
-    errors      of the estimates over all policies and over the chosen ones (the winner's curse)
+    mixture     what the run chose, by its own estimate and by rollouts of its members
+    alone       what the same choice makes of the log's own policies, without those of the game
+    errors      of the estimated costs over all kept policies and over the chosen ones (the winner's curse)
+
+A policy that the log itself gave is the same for all limits and seeds of a study, and is rolled out once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,143 +23,193 @@ from numpy.typing import NDArray
 from slater.disk import append_json_line, read_json_lines
 from slater.errors import InputError
 
-__all__ = ["measure", "summary"]
+__all__ = ["CellPlan", "measure", "summary"]
 
 F64 = NDArray[np.float64]
-#: what the mean of a few rollouts may be off, as a share of max(limit, cost)
-ROLLOUT_LUCK = 0.05
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """How cells are measured.
+
+    episodes: rollouts of every kept policy; chosen_episodes: of those with weight in the mixture
+    preset, settings: of PDCA; study_seed: of the networks of the log's study, which all runs on it share
+    """
+
+    episodes: int = 10
+    chosen_episodes: int = 50
+    env: str | None = None
+    preset: str | None = None
+    settings: tuple[tuple[str, Any], ...] = ()
+    study_seed: int = 10
 
 
 def measure(
-    data: Path, env: str | None, limits: Sequence[str], seed: int, episodes: int, out: Path,
-    runs: Sequence[Path] = (),
-) -> dict[str, Any]:  # fmt: skip
-    """A cell, as JSON, which is added to `out`/cells.jsonl.
+    data: Path, limit: str, seed: int, out: Path, plan: CellPlan, tell: Callable[[str], None] = lambda _: None
+) -> dict[str, Any]:
+    """A cell, as JSON, which is added to `out`/cells.jsonl; one that is there already is read.
 
-    What was estimated and measured of each policy is kept in `out`/policies.jsonl and not done again.
-    limits: on the only cost of the data. seed: of every network of the study; rollouts have seeds of their
-    own. episodes: per policy. runs: finished runs on the same data whose kept policies are judged too.
+    limit: on the only cost of the data. Runs go to `out`/runs, rollouts to `out`/rollouts.jsonl: what was
+    stopped goes on.
     """
-    import jax
-
     from slater.data import load
-    from slater.deep.ope.choice import choose, verdict
-    from slater.deep.ope.closed_loop import Judged, in_data_units
-    from slater.deep.ope.study import StudySettings, cache_folder, study
-    from slater.deep.task import state_task
-    from slater.envs import rollout
-    from slater.limits import resolve_limits
 
     dataset = load(data)
     if len(dataset.cost_names) != 1:
         raise InputError(f"{data} has {len(dataset.cost_names)} costs; this experiment takes data with one.")
-    env = env or dataset.metadata.env_id
+    env = plan.env or dataset.metadata.env_id
     if env is None:
         raise InputError(f"{data} does not name its environment; name it.")
-    settings = StudySettings()
-    settings = replace(
-        settings, ensemble=replace(settings.ensemble, seed=seed), clones=replace(settings.clones, seed=seed),
-        in_sample=replace(settings.in_sample, seed=seed),
-    )  # fmt: skip
-    task = state_task(dataset, resolve_limits([limits[0]], dataset.cost_names), 0.99)
-    found = study(dataset, task, settings, cache_folder())
-    names = [f"clone of {name}" for name in found.cohorts.names]
-    names += [f"in-sample, multiplier {x:g}" for x in settings.in_sample.multipliers]
-    more = [policy for folder in runs for policy in _kept(folder, dataset)]
-    names += [f"run {k}" for k in range(len(more))]
     cell = {
-        "data": data.name, "fingerprint": dataset.fingerprint[:12], "seed": seed, "episodes": episodes,
-        "runs": [path.name for path in runs], "study": found.name,
+        "data": data.stem, "fingerprint": dataset.fingerprint[:12], "limit": limit, "seed": seed,
+        "preset": plan.preset, "settings": {name: str(value) for name, value in plan.settings},
+        "study_seed": plan.study_seed, "episodes": plan.episodes, "chosen_episodes": plan.chosen_episodes,
     }  # fmt: skip
-    members = _members(out / "policies.jsonl", cell)
-    if members is None:
-        policies = [*(found.policy(k) for k in range(found.count)), *more]
-        said = found.estimates(policies, jax.random.key(seed))
-        members = []
-        for number, (name, policy) in enumerate(zip(names, policies, strict=True)):
-            ran = rollout(policy.export(task), env, episodes=episodes, seed=1000 * (seed + 1) + 17 * number)
-            members.append(
-                {
-                    "policy": name,
-                    "estimated": in_data_units(task, said.mean[number]),
-                    "measured": [float(x) for x in (ran.returns.mean(), ran.cost.mean(), ran.lengths.mean())],
-                    "said": [part[number].tolist() for part in (said.mean, said.spread, said.error)],
-                }
-            )
-        append_json_line(out / "policies.jsonl", {"cell": cell, "policies": members})
-    true = np.array([member["measured"] for member in members])
-    said = Judged(*(np.array([member["said"][part] for member in members]) for part in range(3)))
-    replayed, rows = found.replays(dataset), []
-    for limit in limits:
-        task = state_task(dataset, resolve_limits([limit], dataset.cost_names), 0.99)
-        own = replace(found, task=task)
-        judged = verdict(task, own, said.first(found.count), replayed)
-        choice = choose(task, judged, said.after(found.count))
-        mean = np.array([in_data_units(task, row) for row in choice.estimates.mean])
-        bounds = np.array([in_data_units(task, np.append(row, 0.0)) for row in choice.bounds])
-        per_episode = float(task.units.thresholds(task.limits, "episode")[0])
-        about = judged.describe(task)
-        rows.append(_row(limit, per_episode, mean, bounds, true, choice.weights) | about)
-        rows[-1]["of_reference"] = rows[-1]["measured"][0] / about["reference"]["reward"]
-    answer = {"cell": cell, "limits": rows, "policies": members}
-    append_json_line(out / "cells.jsonl", answer)
+    done = out / "cells.jsonl"
+    for row in read_json_lines(done) if done.exists() else []:
+        if row["cell"] == cell:
+            return dict(row)
+    tell(f"{data.stem}, limit {limit}, seed {seed}")
+    folder = out / "runs" / "-".join([data.stem, limit, str(seed), plan.preset or "default"])
+    answer = {"cell": cell, "env": env} | _cell(dataset, env, limit, seed, folder, out, plan)
+    append_json_line(done, answer)
     return answer
 
 
-def _members(path: Path, cell: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """What was said and measured of a cell's policies, if it was already."""
-    rows = read_json_lines(path) if path.exists() else []
-    found = [row["policies"] for row in rows if row["cell"] == cell]
-    return list(found[-1]) if found else None
+def _cell(
+    dataset: Any, env: str, limit: str, seed: int, folder: Path, out: Path, plan: CellPlan
+) -> dict[str, Any]:
+    from slater import deep
+    from slater.deep.engine.folder import member_policies
+    from slater.envs.scores import dsrl_scores
+    from slater.runs import is_run, read_result
+    from slater.runs.result import from_log
+
+    result = read_result(folder)
+    if result is None and is_run(folder):
+        result = deep.resume(folder, dataset)
+    elif result is None:
+        settings = dict(plan.settings) | ({} if plan.preset else {"study_seed": plan.study_seed})
+        result = deep.train("pdca", dataset, [limit], out=folder, seed=seed, preset=plan.preset, **settings)
+    policies = member_policies(folder, dataset)
+    most = result.limits[0].episode
+    assert most is not None
+    assert result.per_episode is not None
+    true, said, weights = [], [], np.array([member.weight for member in result.members])
+    without = _without_game(result, dataset, folder)
+    for number, (member, policy) in enumerate(zip(result.members, policies, strict=True)):
+        who = [dataset.fingerprint[:12], plan.study_seed, member.kind] if from_log(member.kind) else None
+        name = who or [folder.name, member.step]
+        chosen = weights[number] > 0 or (without is not None and without[number] > 0)
+        episodes = max(plan.chosen_episodes if chosen else 0, plan.episodes)
+        true.append(_measured(out / "rollouts.jsonl", name, policy, env, episodes))
+        assert member.estimates is not None
+        scale = result.per_episode["reward"] / _mixed(result, "reward")
+        said.append([scale * x for x in member.estimates.values()])
+    measured, estimates = np.array(true), np.array(said)
+    mixture = weights @ measured
+    answer: dict[str, Any] = {
+        "limit_per_episode": most, "steps": result.steps,
+        "estimated": [float(x) for x in result.per_episode.values()], "measured": mixture.tolist(),
+        "reference": result.details.get("reference"), "judged_by": result.details.get("judged_by"),
+        "judged_everywhere": result.details.get("judged_everywhere"),
+        "weights": {m.kind if from_log(m.kind) else f"step {m.step}": m.weight
+                    for m in result.members if m.weight > 0},
+        "errors": _errors(estimates[:, 1], measured[:, 1], weights, most),
+        "members": [[m.kind, m.step, *e, *t] for m, e, t in
+                    zip(result.members, estimates.tolist(), measured.tolist(), strict=True)],
+    }  # fmt: skip
+    scores = dsrl_scores(env, float(mixture[0]), float(mixture[1]), most)
+    answer["normalised"] = None if scores is None else [scores.reward, scores.cost]
+    if without is not None:
+        answer["without_game"] = (without @ measured).tolist()
+    return answer
 
 
-def _kept(folder: Path, dataset: Any) -> list[Any]:
-    """The networks of the policies that the game of a run kept."""
-    from slater.deep.engine.folder import member_networks
+def _mixed(result: Any, name: str) -> float:
+    return float(
+        sum(member.weight * member.estimates[name] for member in result.members if member.weight > 0)
+    )
 
-    return member_networks(folder, dataset)
+
+def _without_game(result: Any, dataset: Any, folder: Path) -> F64 | None:
+    """Weights, (members,), of the choice among the log's own policies alone; None: the run studied no log."""
+    if "reference" not in result.details:
+        return None
+    import jax
+
+    from slater.deep.engine.folder import algorithm_of, run_on
+    from slater.deep.ope.choice import choose, verdict
+    from slater.deep.ope.study import cache_folder, study
+    from slater.runs.result import from_log
+
+    run = run_on(folder, dataset)
+    algorithm: Any = algorithm_of(run, dataset)
+    task = algorithm.task(dataset, run.limits)
+    own = study(dataset, task, algorithm.output.settings, cache_folder())
+    said = own.estimates([own.policy(k) for k in range(own.count)], jax.random.key(0))
+    weights = np.zeros(len(result.members))
+    logged = [k for k, member in enumerate(result.members) if from_log(member.kind)]
+    weights[logged] = choose(task, verdict(task, own, said, own.replays(dataset))).weights
+    return weights
 
 
-def _row(limit: str, per_episode: float, said: F64, bounds: F64, true: F64, weights: F64) -> dict[str, Any]:
-    """Errors of the cost's estimates, over policies that a mixture could use in earnest and over the chosen.
+def _measured(path: Path, name: list[Any], policy: Any, env: str, episodes: int) -> list[float]:
+    """Mean return, cost and length of a policy over at least `episodes` rollouts, kept in `path`."""
+    from slater.envs import rollout
 
-    An error is counted as it would enter a mixture: relative to max(limit, measured cost), times the limit.
-    `covered`: policies whose measured cost is at most its bound, give or take `ROLLOUT_LUCK` of the limit.
+    for row in read_json_lines(path) if path.exists() else []:
+        if row["policy"] == name and row["episodes"] >= episodes:
+            return list(row["measured"])
+    # a seed of its own for every policy, the same whenever it is asked for
+    ran = rollout(policy, env, episodes=episodes, seed=100_000 + hash_of(name))
+    found = [float(x) for x in (ran.returns.mean(), ran.cost.mean(), ran.lengths.mean())]
+    append_json_line(path, {"policy": name, "episodes": episodes, "measured": found})
+    return found
+
+
+def hash_of(name: Sequence[Any]) -> int:
+    """A number below 100,000 that is the same in every process."""
+    import zlib
+
+    return zlib.crc32(repr(list(name)).encode()) % 100_000
+
+
+def _errors(said: F64, true: F64, weights: F64, limit: float) -> dict[str, float]:
+    """Errors of the costs' estimates, counted as they would enter a mixture: relative to max(limit, cost),
+    times the limit.
     """
-    error = said[:, 1] - true[:, 1]
-    counted = error * per_episode / np.maximum(per_episode, true[:, 1])
-    used = weights > 0
-    over = (true[:, 1] - bounds[:, 1]) / np.maximum(per_episode, true[:, 1])
+    counted = (said - true) * limit / np.maximum(limit, true)
     return {
-        "covered": int((over <= ROLLOUT_LUCK).sum()), "policies": len(over),
-        "limit": limit, "limit_per_episode": per_episode,
-        "estimated": (weights[used] @ said[used]).tolist(), "measured": (weights @ true).tolist(),
-        "rms_error": float(np.sqrt(np.mean(counted**2))), "bias": float(counted.mean()),
-        "chosen_rms_error": float(np.sqrt(weights @ counted**2)), "chosen_bias": float(weights @ error),
-        "weights": {str(k): float(weights[k]) for k in np.flatnonzero(used)},
+        "rms": float(np.sqrt(np.mean(counted**2))), "bias": float(counted.mean()),
+        "chosen_rms": float(np.sqrt(weights @ counted**2)), "chosen_bias": float(weights @ (said - true)),
     }  # fmt: skip
 
 
 def summary(cells: Sequence[dict[str, Any]]) -> str:
-    """A table in Markdown: one line per dataset, seed and limit."""
+    """A table in Markdown: one line per dataset, limit and seed."""
     lines = [
-        "| data | seed | limit | judged by | reference | estimated | measured | of the reference "
-        "| error of all (bias) | of the chosen (bias) | costs covered |",
+        "| data | limit | seed | judged by | the log's best mixture | estimated | measured "
+        "| of the log's best | without the game | error of all (bias) | of the chosen (bias) |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for cell in cells:
-        for row in cell["limits"]:
-            reference = row["reference"]
-            cost = next(
-                x for name, x in reference.items() if name not in ("within_limits", "reward", "length")
-            )
-            lines.append(
-                f"| {cell['cell']['data']} | {cell['cell']['seed']} | {row['limit']} "
-                f"| {row['judged_by'] or 'none'} | {reference['reward']:.0f} / {cost:.1f} "
-                f"| {row['estimated'][0]:.0f} / {row['estimated'][1]:.1f} "
-                f"| {row['measured'][0]:.0f} / {row['measured'][1]:.1f} "
-                f"| {row['of_reference']:.2f} | {row['rms_error']:.1f} ({row['bias']:+.1f}) "
-                f"| {row['chosen_rms_error']:.1f} ({row['chosen_bias']:+.1f}) "
-                f"| {row['covered']} of {row['policies']} |"
-            )
+    for row in cells:
+        cell, errors, reference = row["cell"], row["errors"], row["reference"]
+        judged = row["judged_by"] or "none"
+        if row["judged_by"] and not row["judged_everywhere"]:
+            judged += ", nearby"
+        best, share = "", ""
+        if reference is not None:
+            cost = next(x for n, x in reference.items() if n not in ("within_limits", "reward", "length"))
+            best = f"{reference['reward']:.0f} / {cost:.1f}"
+            share = f"{row['measured'][0] / reference['reward']:.2f}"
+        alone = row.get("without_game")
+        lines.append(
+            f"| {cell['data']} | {cell['limit']} | {cell['seed']} | {judged} | {best} "
+            f"| {row['estimated'][0]:.0f} / {row['estimated'][1]:.1f} "
+            f"| {row['measured'][0]:.0f} / {row['measured'][1]:.1f} | {share} "
+            f"| {'' if alone is None else f'{alone[0]:.0f} / {alone[1]:.1f}'} "
+            f"| {errors['rms']:.1f} ({errors['bias']:+.1f}) "
+            f"| {errors['chosen_rms']:.1f} ({errors['chosen_bias']:+.1f}) |"
+        )
     return "\n".join(lines) + "\n"

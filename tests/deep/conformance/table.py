@@ -19,6 +19,7 @@ from ..problems import PDCA_PHASES, QUICK, pointmass
 #: settings that make a run short, per algorithm (name, preset)
 QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
     ("pdca", None): PDCA_PHASES,
+    ("pdca", "model"): PDCA_PHASES,
     ("pdca", "fqe"): {"warm_steps": 10, "joint_steps": 5, "ope_steps": 5, "select_steps": 20},
     ("pdca", "paper"): {},
     ("bc", None): {},
@@ -57,7 +58,7 @@ IMITATES = {"bc-safe"}
 #: has a world without luck (test_cdt)
 CONDITIONED = {"cdt"}
 #: algorithms that estimate every limit in its own unit
-IN_ITS_UNIT = {("pdca", None)}
+IN_ITS_UNIT = {("pdca", None), ("pdca", "model")}
 #: SLATER_CONFORMANCE=FILE puts algorithms of other packages here instead of ours; FILE is JSON, as
 #: {"NAME": {"quick": {SETTINGS}, "learning": {SETTINGS}, "ignores_limit": false, "imitates": false}}
 OUTSIDE: dict[str, dict[str, Any]] = {}

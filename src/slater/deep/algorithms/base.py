@@ -181,6 +181,14 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     def init(self, task: Task, key: Array) -> State:
         """The state before the first iteration."""
 
+    def prepared(self, task: Task, state: State, dataset: Dataset | StoredDataset, tick: Tick) -> State:
+        """The first state of a new run with what the whole dataset teaches at once; itself by default.
+
+        `tick(what, done, total)` hears of long work.
+        """
+        del task, dataset, tick
+        return state
+
     @abc.abstractmethod
     def update(
         self, task: Task, state: State, batch: Any, key: Array, step: Array, phase: str

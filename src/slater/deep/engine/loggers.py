@@ -33,6 +33,11 @@ class Several(Watcher):
         for watcher in self.watchers:
             watcher.progressed(row)
 
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """To all."""
+        for watcher in self.watchers:
+            watcher.preparing(what, done, total)
+
     def selecting(self, what: str, done: int, total: int) -> None:
         """Tell them."""
         for watcher in self.watchers:

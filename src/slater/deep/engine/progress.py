@@ -77,6 +77,11 @@ class Lines(Watcher):
                 f"about {left:.0f} min left  {figures(row)}".rstrip()
             )
 
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """What is being learned before the first iteration."""
+        if self._due():
+            self.say(f"preparing: {what}, {done} of {total}")
+
     def selecting(self, what: str, done: int, total: int) -> None:
         """What is being estimated after training."""
         if self._due():
@@ -123,22 +128,32 @@ class Terminal(Watcher):
             console=self.console,
         )  # fmt: skip
         self.task: Any = None
+        self.steps = 0
 
     def started(self, run: Run, task: Task, step: int) -> None:
         """Print the limits in all units; start the line."""
         self.console.print(limit_table(task.limits, task.units), highlight=False)
         if step:
             self.console.print(f"resumed at step {step}")
-        total = algorithm_of(run).config.steps
+        self.steps = algorithm_of(run).config.steps
         self.progress.start()
-        self.task = self.progress.add_task(run.algorithm, total=total, completed=step, rate="", figures="")
+        self.task = self.progress.add_task(
+            run.algorithm, total=self.steps, completed=step, rate="", figures=""
+        )
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """Show what is learned before the first iteration on the same line."""
+        self.progress.update(
+            self.task, description="preparing", completed=done, total=total, rate="", figures=what
+        )
 
     def progressed(self, row: Mapping[str, Any]) -> None:
         """Move the line."""
         rate = f"{row['steps_per_second']:.1f}/s"
         self.progress.update(
-            self.task, completed=row["step"], rate=rate, figures=figures(row), description=row["phase"]
-        )
+            self.task, completed=row["step"], total=self.steps, rate=rate, figures=figures(row),
+            description=row["phase"],
+        )  # fmt: skip
 
     def selecting(self, what: str, done: int, total: int) -> None:
         """Show the estimates after training on the same line."""

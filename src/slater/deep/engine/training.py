@@ -65,6 +65,9 @@ class Watcher:
     def started(self, run: Run, task: Task, step: int) -> None:
         """The run starts at iteration `step` (more than 0: it is resumed)."""
 
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """Before the first iteration something is learned from the whole dataset."""
+
     def progressed(self, row: Mapping[str, Any]) -> None:
         """A row of metrics was written."""
 
@@ -241,6 +244,8 @@ class Training:
         # of a run that was extended: what was kept only because it was the end is no longer a member
         self.folder.members = [m for m in self.folder.members if self.algorithm.keeps(m.step)]
         self.watcher.started(self.run, self.task, step)
+        if step == 0:
+            state = self.algorithm.prepared(self.task, state, self.dataset, self.watcher.preparing)
         self._metrics = MetricsFile(self.folder.path / METRICS, step)
         self._clock = time.perf_counter()
         return state, step

@@ -12,14 +12,20 @@ from slater.vocabulary import refuse_old_value
 
 __all__ = ["PDCAConfig"]
 
+#: settings that are to be more than 0
+POSITIVE = (
+    "eta_fast", "eta_slow", "C", "multiplier_bound", "polyak", "fallback_temperature", "anchor_weight",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class PDCAConfig(Config):
     """Settings of PDCA's default; "paper" marks what Algorithm 2 as printed has instead."""
 
-    steps: int = 32_030
-    """gradient iterations in all; the default: warm start, model, 30 rounds (paper: 100,000). A run too short
-    for four rounds shrinks warm start, model and rounds in proportion, until four fit"""
+    steps: int = 14_030
+    """gradient iterations in all; the default: warm start, then parts of four rounds, each from another
+    policy of the log (paper: 100,000). A run too short for four rounds shrinks warm start, model and rounds
+    in proportion, until four fit"""
     batch_size: int = 256
     """transitions per iteration (paper: 512)"""
     hidden: tuple[int, ...] = (128, 128)
@@ -39,9 +45,10 @@ class PDCAConfig(Config):
     critic_loss: Literal["auto", "printed", "bellman", "atac"] = "auto"
     """size of the critics' loss 2 E +- A, which is of order C: printed as it is, bellman divided by 2C, atac
     by max(2C, 1); auto is printed for a hinge and bellman for a squared critic"""
-    dual: str = "projected_gradient"
+    dual: str = "auto"
     """lambda-player: projected_gradient, exponentiated_gradient, pi, greedy, greedy_box (paper), exp3;
-    exp3 is a bandit over a grid, which needs many rounds"""
+    exp3 is a bandit over a grid, which needs many rounds; auto is exponentiated_gradient where the game is
+    played from the log's policies (primal anchored), else projected_gradient"""
     dual_rate: float = 0.5
     """step of lambda for an estimate of twice the limit or more (gradient players); of a loss in [0, 1] in
     the log-weights (exp3)"""
@@ -52,9 +59,10 @@ class PDCAConfig(Config):
     dual_start: float = 1.0
     """sum of the multipliers at the start (gradient players; exp3: the nearest point of the grid)"""
     estimator: str = "auto"
-    """OPE for lambda: model, rollouts in a learned one, fqe, fitted Q evaluation, or residual, E_D as printed
-    and without rounds (paper);
-    auto is fqe where observations are one-hot (such states have no smooth dynamics), else model"""
+    """OPE for lambda: ensemble, rollouts in a network of the log's study, model, rollouts in a model that the
+    run fits itself, fqe, fitted Q evaluation, or residual, E_D as printed and without rounds (paper);
+    auto is fqe where observations are one-hot (such states have no smooth dynamics), else ensemble, or
+    model where the mixture is not chosen on bounds"""
     model_steps: int = 15_000
     """iterations in which the model is fitted, before the first round"""
     model_copies: int = 3
@@ -74,20 +82,32 @@ class PDCAConfig(Config):
     log_std_max: float = -1.0
     """largest log standard deviation of a Gaussian policy before the tanh (paper: 2)"""
     primal: str = "auto"
-    """pi-player: gradient (paper), or natural for discrete actions; auto is natural for discrete actions if
+    """pi-player: anchored, mirror descent from a policy of the log; gradient (paper); or natural for discrete
+    actions; auto is anchored with the estimator ensemble, else natural for discrete actions if
     temperature > 0, else gradient"""
+    anchor_weight: float = 0.003
+    """anchored player: weight of the divergence from its start in its loss, relative to the mean size of f"""
+    starts: int = 4
+    """anchored player: policies of the log that the game is played from, one after the other: clones of the
+    cohorts that are best at the limits' prices"""
+    start_rounds: int = 4
+    """anchored player: rounds from each start; when all starts had theirs, they begin again, at a third
+    and at three times the prices"""
     clone_weight: float = 0.0
     """weight of -log pi(a|s) in the policy's loss, relative to the mean size of its critics"""
     temperature: float = 0.02
     """discrete actions: logits follow advantage / (temperature * H); 0 is the plain gradient (paper: 0)"""
     margin: float = 0.1
     """share of every limit that is held back, for what estimates and conversions get wrong (paper: 0)"""
-    mixture: str = "lp"
-    """weights over kept policies: lp, a linear program on estimates; bounds, one on bounds by an estimator
-    that passed a check on the log's cohorts, with columns of the log's own; or uniform (paper: uniform)"""
+    mixture: str = "auto"
+    """weights over kept policies: bounds, a linear program on bounds by an estimator that passed a check on
+    the log's cohorts, with columns of the log's own; lp, one on estimates; or uniform (paper: uniform); auto
+    is bounds with the estimator ensemble, else lp"""
     study_steps: int = 10_000
     """mixture bounds: iterations of the ensemble of the log's study, which all limits and seeds share; its
     clones take half of it and the in-sample critics 3/10"""
+    study_seed: int = 0
+    """mixture bounds: seed of the study's networks; not the run's, so that seeds share the study"""
     fallback: bool = True
     """with a model and mixture lp: one more policy to mix, a clone of the rows after which every cost stayed
     within its limit less the margin (paper: false)"""
@@ -103,18 +123,26 @@ class PDCAConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, table, more in (
-            ("critic", CRITICS, ()), ("dual", DUALS, ()), ("estimator", ESTIMATORS, ("auto",)),
-            ("primal", PRIMALS, ("auto",)), ("mixture", OUTPUTS, ()),
+            ("critic", CRITICS, ()), ("dual", DUALS, ("auto",)), ("estimator", ESTIMATORS, ("auto",)),
+            ("primal", PRIMALS, ("auto",)), ("mixture", OUTPUTS, ("auto",)),
         ):  # fmt: skip
             if (value := getattr(self, name)) not in (known := (*more, *table)):
                 refuse_old_value(name, value, known)
                 raise InputError(f"{name} must be one of {', '.join(known)}, not {value!r}.")
-        for name in ("eta_fast", "eta_slow", "C", "multiplier_bound", "polyak", "fallback_temperature"):
+        for name in POSITIVE:
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        for name, value, needed in (
+            ("estimator", "ensemble", ("bounds", "auto")), ("primal", "anchored", ("bounds", "auto"))
+        ):  # fmt: skip
+            if getattr(self, name) == value and self.mixture not in needed:
+                raise InputError(
+                    f"{name} {value} lives off the study of the log, which mixture {self.mixture} does not "
+                    "make; take mixture bounds."
+                )
         if not 0 <= self.margin < 1:
             raise InputError(f"margin must be in [0, 1), not {self.margin}.")
-        for name in ("model_copies", "model_steps", "dual_levels", "study_steps"):
+        for name in ("model_copies", "model_steps", "dual_levels", "study_steps", "starts", "start_rounds"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if self.joint_steps < 1 or min(self.warm_steps, self.ope_steps, self.temperature) < 0:

@@ -1,4 +1,4 @@
-"""PDCA as we recommend it: the game of Algorithm 2 with parts that work on networks.
+"""PDCA as we recommend it: the game of Algorithm 2 with parts that work on networks, played from the log.
 
 The game and its letters are in `paper.py`. The default keeps the game and changes its parts where trials
 showed that they fail on networks:
@@ -6,14 +6,20 @@ showed that they fail on networks:
     critics    E_D as a squared double-Q residual with target networks instead of the hinge
     rounds     Algorithm 1's order: joint iterations of critics and policy, then OPE of that policy, then one
                step of lambda; in closed loop a late or biased estimator is the whole error (`schedule.py`)
-    estimator  rollouts in a model that is fitted to the data first (`slater.deep.ope.model`): whole episodes,
-               in the unit of the limit; for one-hot observations, FQE from scratch in every round
-    start      a cloned policy, and critics regressed on the data's returns
-    primal     for discrete actions the natural gradient: logits follow the advantage and cannot die
-    dual       projected gradient on the relative excess
-    output     the mixture that a linear program finds among the kept policies, by a careful estimate of each
-               (`slater.mixing`); swinging iterates are good columns, and a clone of the best of the data's
-               safe part is one more (`fallback.py`)
+    study      before the game the log is studied, once for all runs on it: clones of its cohorts, and an
+               ensemble of models (`slater.deep.ope.study`)
+    estimator  rollouts of whole episodes, in the unit of the limit, in a network of that ensemble; for
+               one-hot observations, FQE from scratch in every round
+    start      clones of the log's cohorts that are best at the limits' prices, one after the other, and
+               those prices as multipliers; critics regressed on the data's returns
+    primal     mirror descent from the start: the policy stays where critics and estimates can be believed;
+               for one-hot observations and discrete actions the natural gradient, whose logits cannot die
+    dual       exponentiated gradient on the relative excess
+    output     the mixture that a linear program finds among clones and kept policies, on bounds by networks
+               that steered nothing (`slater.deep.ope.choice`)
+
+The preset `model` is the default of before: a model of the run's own steers and chooses, the game starts
+from a clone of all data, and a clone of the data's safe part is one more policy (`fallback.py`).
 
 Every part is an object behind the interface of its family, chosen by name in `parts.py`.
 """
@@ -35,7 +41,6 @@ from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Config, Member, fit_phases, fit_preparation
 from slater.deep.algorithms.pdca import parts
 from slater.deep.algorithms.pdca.config import PDCAConfig
-from slater.deep.algorithms.pdca.output import Bounds
 from slater.deep.algorithms.pdca.paper import PaperPDCA
 from slater.deep.algorithms.pdca.schedule import MOVES, Schedule
 from slater.deep.algorithms.registry import register
@@ -54,9 +59,34 @@ __all__ = ["PDCA", "PDCAState"]
 PHASES = ("warm_steps", "model_steps", "joint_steps", "ope_steps")
 
 
+#: what the prices of the limits are multiplied by at the starts, cycle after cycle of them; and the least of
+#: them, since a limit that does not bind at the log's mixture may bind later
+PRICE_SHARES, LEAST_PRICE = (1.0, 1.0 / 3.0, 3.0), 0.01
+
+
+def _chosen(config: PDCAConfig, smooth: bool, discrete: bool) -> PDCAConfig:
+    """The settings with a part for every `auto`: for states with `smooth` dynamics (not one-hot) or others,
+    and for `discrete` or continuous actions.
+    """
+    if config.estimator == "auto":
+        own = "ensemble" if config.mixture in ("auto", "bounds") else "model"
+        config = replace(config, estimator=own if smooth else "fqe")
+    if config.mixture == "auto":
+        config = replace(config, mixture="bounds" if config.estimator == "ensemble" else "lp")
+    if config.primal == "auto":
+        natural = "natural" if discrete and config.temperature > 0 else "gradient"
+        config = replace(config, primal="anchored" if config.estimator == "ensemble" else natural)
+    if config.dual == "auto":
+        anchored = config.primal == "anchored"
+        config = replace(config, dual="exponentiated_gradient" if anchored else "projected_gradient")
+    return config
+
+
 class PDCAState(eqx.Module):
     """Everything that changes: the state of every part, and
 
+    starts: policies that the game is played from, leaves with an axis S first; () where it has no parts
+    start_cohorts: (S,) the cohorts of the log whose clones they are; start_prices: (I,) of the limits there
     multiplier_mean: (I,) mean of the multipliers played, lambda_bar of the paper
     estimate: (1+I,) the last pessimistic estimate of J(pi), in J-units of the scaled utilities
     """
@@ -66,6 +96,9 @@ class PDCAState(eqx.Module):
     primal: PrimalState
     dual: DualState
     output: Any
+    starts: Any
+    start_cohorts: Array
+    start_prices: Array
     multiplier_mean: Array
     estimate: Array
 
@@ -82,38 +115,27 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     Config: ClassVar[type[Config]] = PDCAConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fqe": {"estimator": "fqe", "joint_steps": 1_000, "steps": 37_000},
-        "cohorts": {"mixture": "bounds", "steps": 20_020},
+        "model": {"estimator": "model", "steps": 32_030},
     }
     variants: ClassVar[Mapping[str, type[Algorithm[Any, Any]]]] = dict.fromkeys(PaperPDCA.presets, PaperPDCA)
 
     def __init__(self, config: PDCAConfig) -> None:
         """Put the parts together; what is `auto` is what suits continuous data until `config_for`."""
         super().__init__(config)
-        estimator, primal = (
-            {"auto": "model"}.get(config.estimator, config.estimator),
-            {"auto": "gradient"}.get(config.primal, config.primal),
-        )
+        chosen = _chosen(config, smooth=True, discrete=False)
         self.critics = parts.CRITICS[config.critic](config)
-        self.estimator = parts.ESTIMATORS[estimator](config)
-        self.primal = parts.PRIMALS[primal](config)
-        self.dual = parts.DUALS[config.dual](config)
-        self.output = parts.OUTPUTS[config.mixture](config, self.estimator)
+        self.estimator = parts.ESTIMATORS[chosen.estimator](config)
+        self.primal = parts.PRIMALS[chosen.primal](config)
+        self.dual = parts.DUALS[chosen.dual](config)
+        self.output = parts.OUTPUTS[chosen.mixture](config, self.estimator)
         self.schedule = Schedule(
             config.steps, config.warm_steps, self.estimator.fit_steps, config.joint_steps,
-            self.estimator.policy_steps,
+            self.estimator.policy_steps, config.start_rounds if chosen.primal == "anchored" else 0,
         )  # fmt: skip
 
     def config_for(self, dataset: Dataset | StoredDataset) -> PDCAConfig:
-        """The estimator auto becomes fqe where observations are one-hot, else model; the primal player auto
-        natural for discrete actions (with a temperature), else gradient; phases fit into steps.
-        """
-        config = self.config
-        if config.estimator == "auto":
-            config = replace(config, estimator="model" if suits_a_model(dataset) else "fqe")
-        if config.primal == "auto":
-            natural = dataset.discrete and config.temperature > 0
-            config = replace(config, primal="natural" if natural else "gradient")
-        return self._shortened(config)
+        """The settings with what is `auto` decided by the data, and phases that fit into steps."""
+        return self._shortened(_chosen(self.config, suits_a_model(dataset), dataset.discrete))
 
     @classmethod
     def _shortened(cls, config: PDCAConfig) -> PDCAConfig:
@@ -123,7 +145,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
 
         def needed(phases: Mapping[str, Any]) -> int:
             schedule = cls(replace(config, **phases)).schedule
-            return schedule.start + 4 * schedule.round_length
+            return schedule.begins + max(4 * schedule.round_length, schedule.part_length)
 
         phases = {name: getattr(config, name) for name in PHASES}
         return replace(config, **fit_phases(cls.name, config.steps, phases, needed))
@@ -143,9 +165,38 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             primal=self.primal.init(task, key_pi),
             dual=self.dual.init(task.costs),
             output=self.output.init(task, key_pi),
+            starts=self._random_starts(task, key_pi),
+            start_cohorts=jnp.full(self._parts, -1),
+            start_prices=jnp.zeros(task.costs),
             multiplier_mean=jnp.zeros(task.costs),
             estimate=jnp.zeros(1 + task.costs),
         )
+
+    @property
+    def _parts(self) -> int:
+        """S, the number of policies that the game is played from; 0: it has no parts."""
+        return self.config.starts if self.schedule.part_length else 0
+
+    def _random_starts(self, task: Task, key: Array) -> Any:
+        if not self._parts:
+            return ()
+        return jax.vmap(lambda k: self.primal.init(task, k).policy)(jax.random.split(key, self._parts))
+
+    def prepared(
+        self, task: Task, state: PDCAState, dataset: Dataset | StoredDataset, tick: Tick
+    ) -> PDCAState:
+        """With starts, prices and the estimator's networks from the study of the log, if there is one."""
+        found = self.output.starts(task, dataset, max(self._parts, 1), tick)
+        if found is None:
+            return state
+        state = replace(state, estimator=self.estimator.studied(state.estimator, found.ensemble))
+        if self._parts:
+            state = replace(
+                state, starts=found.policies, start_cohorts=jnp.asarray(found.cohorts),
+                start_prices=jnp.asarray(found.prices, jnp.float32),
+            )  # fmt: skip
+        # buffers of its own: a chunk reuses those of its state, and the study stays
+        return jax.tree.map(jnp.array, state)
 
     def update(
         self, task: Task, state: PDCAState, batch: Batch, key: Array, step: Array, phase: str
@@ -155,6 +206,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         metrics: dict[str, Array] = {}
         critics, estimator, primal, output = state.critics, state.estimator, state.primal, state.output
         dual, mean, estimate = state.dual, state.multiplier_mean, state.estimate
+        if "start" in moves:  # pi <- a policy of the log; lambda <- its price
+            primal, dual = self._start(state, step)
         if "warm start" in moves:  # f, g <- the data's returns; pi <- the data's policy
             critics, of_critics = self.critics.warm(critics, batch)
             primal, of_primal = self.primal.warm(primal, batch)
@@ -180,8 +233,19 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             key_first = draw_keys(key).s0
             estimate = self.estimator.value(task, estimator, primal.policy, batch.s0, key_first).pessimistic
             dual, mean = self._respond(task, state, estimate, key_first, step)
-        state = PDCAState(critics, estimator, primal, dual, output, mean, estimate)
+        state = replace(
+            state, critics=critics, estimator=estimator, primal=primal, dual=dual, output=output,
+            multiplier_mean=mean, estimate=estimate,
+        )  # fmt: skip
         return state, metrics | (_of_game(task, state) if "output" not in moves else {})
+
+    def _start(self, state: PDCAState, step: Array) -> tuple[PrimalState, DualState]:
+        """The players at the start of the part that begins with iteration `step`."""
+        part, count = self.schedule.part(step), self._parts
+        policy = jax.tree.map(lambda leaf: leaf[part % count], state.starts)
+        share = jnp.array(PRICE_SHARES)[(part // count) % len(PRICE_SHARES)]
+        prices = jnp.clip(state.start_prices * share, LEAST_PRICE, 0.9 * self.config.multiplier_bound)
+        return self.primal.start(policy), self.dual.restart(state.dual, prices)
 
     def _respond(
         self, task: Task, state: PDCAState, estimate: Array, key: Array, step: Array
@@ -206,11 +270,11 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         """At the end of each round, and when the fallback is trained; without rounds, at the interval."""
         if not self.schedule.in_rounds:
             return super().keeps(done)
-        return self.schedule.ends_round(done) or done == self.schedule.start
+        return self.schedule.ends_round(done) or done == self.schedule.begins
 
     def member(self, task: Task, state: PDCAState, step: int) -> tuple[PolicyNetwork, Member] | None:
         """The state's pi with its estimate; before the first round the fallback, which has none yet."""
-        if self.schedule.in_rounds and step == self.schedule.start:
+        if self.schedule.in_rounds and step == self.schedule.begins:
             fallback = self.output.fallback.policy(state.output)
             return None if fallback is None else (fallback, Member(step, kind="fallback"))
         return state.primal.policy, Member(step, self.estimates(task, state))
@@ -221,14 +285,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         return tuple(float(x) for x in state.estimate)
 
     def check_estimates(self, task: Task, state: PDCAState, dataset: Dataset | StoredDataset) -> Check:
-        """The estimator's look at the data."""
-        if isinstance(self.output, Bounds):
-            return self.output.check(task, dataset)
-        check = self.estimator.check(task, state.estimator, dataset)
-        if not check.trusted and self.output.fallback.policy(state.output) is not None:
-            note = " The mixture is a clone of the data's rows that stayed within the limits."
-            check = replace(check, warnings=tuple(warning + note for warning in check.warnings))
-        return check
+        """The output's last look at the data."""
+        return self.output.check(task, self.estimator, state.estimator, state.output, dataset)
 
     def weigh(
         self, task: Task, state: PDCAState, data: Data, members: Sequence[Member],
@@ -236,8 +294,17 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Weights over the members, as the output says."""
         return self.output.weights(
-            task, self.estimator, state.estimator, data, members, policies, key, tick, check
-        )
+            task, self.estimator, state.estimator, data, members, policies, key, tick, check,
+            self._starts_of(state, members),
+        )  # fmt: skip
+
+    def _starts_of(self, state: PDCAState, members: Sequence[Member]) -> NDArray[np.int64]:
+        """The cohort from whose clone each member was played, (members,); -1: none."""
+        if not self._parts:
+            return np.full(len(members), -1)
+        cohorts = np.asarray(state.start_cohorts)
+        parts = [self.schedule.part(member.step - 1) % self._parts for member in members]
+        return np.array([cohorts[part] for part in parts], dtype=np.int64)
 
     def report(
         self, task: Task, state: PDCAState, members: Sequence[Member], weights: NDArray[np.float64]

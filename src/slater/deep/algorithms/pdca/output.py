@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +19,27 @@ from slater.deep.algorithms.pdca.fallback import Fallback, NoFallback
 from slater.deep.batches import Batch, Data
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Check, Estimate, Estimator, Tick
-from slater.deep.ope.choice import Verdict, choose, verdict
+from slater.deep.ope.choice import Verdict, choose, starting_cohorts, verdict
+from slater.deep.ope.ensemble import Ensemble
 from slater.deep.ope.study import StudySettings, cache_folder, study
 from slater.deep.task import Task
 from slater.mixing import select
 from slater.runs.result import from_log
 
-__all__ = ["Bounds", "LinearProgram", "Output", "Uniform", "certificate"]
+__all__ = ["Bounds", "LinearProgram", "LogStarts", "Output", "Uniform", "certificate"]
+
+
+class LogStarts(NamedTuple):
+    """Where a game is begun, by the log's own policies.
+
+    policies: S of them, leaves with an axis S first; cohorts: (S,) whose clones they are
+    prices: (I,) of the limits, in J-units of the scaled utilities; ensemble: of the log's study
+    """
+
+    policies: PolicyNetwork
+    cohorts: NDArray[np.int64]
+    prices: NDArray[np.float64]
+    ensemble: Ensemble
 
 
 @dataclass(frozen=True)
@@ -49,12 +63,34 @@ class Output(abc.ABC):
         """One iteration of its own policies, `step` from 0; and scalars to log."""
         return self.fallback.update(task, state, batch, step)
 
+    def starts(
+        self, task: Task, dataset: Dataset | StoredDataset, count: int, tick: Tick
+    ) -> LogStarts | None:
+        """Where a game is best begun, by a study of the log; None: this output makes none."""
+        del task, dataset, count, tick
+        return None
+
+    def check(
+        self, task: Task, estimator: Estimator[Any], estimator_state: Any, state: Any,
+        dataset: Dataset | StoredDataset,
+    ) -> Check:  # fmt: skip
+        """A last look at the data: whether members may be chosen by estimates; `state` is the output's."""
+        check = estimator.check(task, estimator_state, dataset)
+        if not check.trusted and self.fallback.policy(state) is not None:
+            note = " The mixture is a clone of the data's rows that stayed within the limits."
+            check = replace(check, warnings=tuple(warning + note for warning in check.warnings))
+        return check
+
     @abc.abstractmethod
     def weights(
         self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
         members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
+        starts: NDArray[np.int64],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
-        """Weights over the members, shape (members,), and the members with what was learned about them."""
+        """Weights over the members, shape (members,), and the members with what was learned about them.
+
+        starts: (members,) the cohort of the log from whose clone each was played; -1: from none
+        """
 
     def report(
         self, task: Task, state: Any, multiplier_mean: Array, members: Sequence[Member],
@@ -72,9 +108,10 @@ class Uniform(Output):
     def weights(
         self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
         members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
+        starts: NDArray[np.int64],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """1 / members."""
-        del task, estimator, estimator_state, data, policies, key, tick, check
+        del task, estimator, estimator_state, data, policies, key, tick, check, starts
         return np.full(len(members), 1.0 / len(members)), list(members)
 
 
@@ -88,8 +125,10 @@ class LinearProgram(Output):
     def weights(
         self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
         members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
+        starts: NDArray[np.int64],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """By the linear program; members that it weighed have careful estimates."""
+        del starts
         careful = estimator.careful(task, estimator_state, data, tick)
 
         def refine(index: int) -> NDArray[np.float64]:
@@ -123,32 +162,46 @@ class Bounds(Output):
 
     settings: StudySettings = field(default_factory=StudySettings)
 
-    def check(self, task: Task, dataset: Dataset | StoredDataset) -> Check:
+    def starts(
+        self, task: Task, dataset: Dataset | StoredDataset, count: int, tick: Tick
+    ) -> LogStarts | None:
+        """By the prices of the limits at the best mixture of the log's cohorts."""
+        own = study(_loaded(dataset), task, self.settings, cache_folder(), tick)
+        cohorts, prices = starting_cohorts(task, own, count)
+        policies = jax.tree.map(lambda leaf: leaf[cohorts], own.policies)
+        return LogStarts(policies, cohorts, prices, own.ensemble)
+
+    def check(
+        self, task: Task, estimator: Estimator[Any], estimator_state: Any, state: Any,
+        dataset: Dataset | StoredDataset,
+    ) -> Check:  # fmt: skip
         """The study of the log and its verdict on estimators: columns for the mixture, and a report."""
+        del estimator, estimator_state, state
         whole = _loaded(dataset)
         own = study(whole, task, self.settings, cache_folder())
         said = own.estimates([own.policy(k) for k in range(own.count)], jax.random.key(0))
         found = verdict(task, own, said, own.replays(whole))
         labels = [f"clone of {name}" for name in own.cohorts.names]
-        labels += [f"in-sample policy of multiplier {x:g}" for x in self.settings.in_sample.multipliers]
+        multipliers = self.settings.in_sample.multipliers[: own.count - len(own.cohorts)]
+        labels += [f"in-sample policy of multiplier {x:g}" for x in multipliers]
         return Check(
-            found.best is not None, found.describe(task),
-            () if found.best is not None else (found.line(task) + ".",),
+            found.judge is not None, found.describe(task),
+            () if found.judge is not None else (found.line(task) + ".",),
             tuple((own.policy(k), label) for k, label in enumerate(labels)), found,
         )  # fmt: skip
 
     def weights(
         self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
         members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
+        starts: NDArray[np.int64],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """By the linear program on bounds; every member has a careful estimate."""
         del estimator, estimator_state, data
         found: Verdict = check.evidence
         played = [k for k, member in enumerate(members) if not from_log(member.kind)]
         logged = [k for k, member in enumerate(members) if from_log(member.kind)]
-        tick("policies of the run", 0, len(played))
-        more = found.study.estimates([policies[k] for k in played], key) if played else None
-        choice = choose(task, found, more)
+        more = found.study.estimates([policies[k] for k in played], key, tick) if played else None
+        choice = choose(task, found, more, starts[played])
         weights, better = np.zeros(len(members)), list(members)
         for place, k in enumerate([*logged, *played]):
             weights[k] = choice.weights[place]

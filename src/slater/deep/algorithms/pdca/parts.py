@@ -20,14 +20,15 @@ from slater.deep.game.dual import (
     ProjectedGradient,
     ProportionalIntegral,
 )
-from slater.deep.game.primal import NaturalGradient, PolicyGradient, Primal
+from slater.deep.game.primal import AnchoredGradient, NaturalGradient, PolicyGradient, Primal
 from slater.deep.ope.base import Estimator
-from slater.deep.ope.cloning import CloneSettings
+from slater.deep.ope.cloning import CLONE_LOG_STD, CloneSettings
 from slater.deep.ope.ensemble import EnsembleSettings
 from slater.deep.ope.fitted_q import FittedQEstimator
 from slater.deep.ope.in_sample import InSampleSettings
 from slater.deep.ope.model import ModelEstimator
 from slater.deep.ope.residual import ResidualEstimator
+from slater.deep.ope.steering import EnsembleEstimator
 from slater.deep.ope.study import StudySettings
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ CRITICS: Mapping[str, Callable[[PDCAConfig], Critics]] = {
 }
 
 PRIMALS: Mapping[str, Callable[[PDCAConfig], Primal]] = {
+    "anchored": lambda c: AnchoredGradient(
+        c.hidden, c.eta_slow, c.eta_fast, CLONE_LOG_STD[1], c.clone_weight, CLONE_LOG_STD[0], c.anchor_weight
+    ),
     "gradient": lambda c: PolicyGradient(c.hidden, c.eta_slow, c.eta_fast, c.log_std_max, c.clone_weight),
     "natural": lambda c: NaturalGradient(
         c.hidden, c.eta_slow, c.eta_fast, c.log_std_max, c.clone_weight, temperature=c.temperature
@@ -67,7 +71,21 @@ def _fitted_q(c: PDCAConfig) -> FittedQEstimator:
     )  # fmt: skip
 
 
+def _study(c: PDCAConfig) -> StudySettings:
+    steps, seed = min(c.study_steps, c.steps), c.study_seed
+    return StudySettings(
+        ensemble=EnsembleSettings(steps=steps, hidden=c.hidden, seed=seed),
+        clones=CloneSettings(steps=max(steps // 2, 1), chunk=max(steps // 10, 1), hidden=c.hidden, seed=seed),
+        in_sample=InSampleSettings(steps=max(steps * 3 // 10, 1), hidden=c.hidden, seed=seed),
+        steering=STEERING, enough_sources=ENOUGH_SOURCES,
+    )  # fmt: skip
+
+
+#: networks of the log's ensemble that steer lambda; sources of a log whose clones are columns enough
+STEERING, ENOUGH_SOURCES = 1, 4
+
 ESTIMATORS: Mapping[str, Callable[[PDCAConfig], Estimator[Any]]] = {
+    "ensemble": lambda c: EnsembleEstimator(_study(c).ensemble, STEERING),
     "model": lambda c: ModelEstimator(c.hidden, c.eta_fast, c.model_copies, c.model_steps),
     "fqe": _fitted_q,
     "residual": lambda c: ResidualEstimator(c.hidden, c.eta_fast, c.C, _fitted_q(c), c.layer_norm),
@@ -84,13 +102,7 @@ def _linear_program(c: PDCAConfig, estimator: Estimator[Any]) -> LinearProgram:
 
 def _bounds(c: PDCAConfig, estimator: Estimator[Any]) -> Bounds:
     del estimator
-    steps = min(c.study_steps, c.steps)
-    settings = StudySettings(
-        ensemble=EnsembleSettings(steps=steps, hidden=c.hidden),
-        clones=CloneSettings(steps=max(steps // 2, 1), chunk=max(steps // 10, 1), hidden=c.hidden),
-        in_sample=InSampleSettings(steps=max(steps * 3 // 10, 1), hidden=c.hidden),
-    )
-    return Bounds(c.margin, c.multiplier_bound, NoFallback(), settings)
+    return Bounds(c.margin, c.multiplier_bound, NoFallback(), _study(c))
 
 
 OUTPUTS: Mapping[str, Callable[[PDCAConfig, Estimator[Any]], Output]] = {

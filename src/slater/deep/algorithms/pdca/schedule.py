@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from jax import Array
 
@@ -11,6 +12,7 @@ __all__ = ["MOVES", "Schedule"]
 #: phase -> the parts that move in it, in this order
 #:   warm   before the game: critics on the data's returns, the policy a clone of the data's
 #:   fit    before the game: what the estimator learns once, for every policy
+#:   start  of a part of the game: the players are put at one of the log's policies and its price
 #:   joint  of a round: critics and policy, lambda fixed
 #:   ope    of a round: the estimator on that policy; lambda moves after the last iteration
 #:   game   without rounds: everything in every iteration, as in Algorithm 2
@@ -18,6 +20,7 @@ __all__ = ["MOVES", "Schedule"]
 MOVES: dict[str, tuple[str, ...]] = {
     "warm": ("warm start", "output"),
     "fit": ("fit", "output"),
+    "start": ("start",),
     "joint": ("critics", "primal"),
     "ope": ("estimator", "dual"),
     "game": ("critics", "estimator", "primal", "dual"),
@@ -26,13 +29,18 @@ MOVES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """Iterations of every phase; ope = 0: no rounds."""
+    """Iterations of every phase; ope = 0: no rounds.
+
+    start_rounds: rounds of a part of the game, which begins with a start of one iteration; 0: the game is one
+    part without a start
+    """
 
     steps: int
     warm: int
     fit: int
     joint: int
     ope: int
+    start_rounds: int = 0
 
     @property
     def in_rounds(self) -> bool:
@@ -40,7 +48,7 @@ class Schedule:
         return self.ope > 0
 
     @property
-    def start(self) -> int:
+    def begins(self) -> int:
         """Iterations before the game."""
         return self.warm + self.fit
 
@@ -49,29 +57,50 @@ class Schedule:
         """Iterations of a round; 1 where everything moves in every iteration."""
         return self.joint + self.ope if self.in_rounds else 1
 
+    @property
+    def part_length(self) -> int:
+        """Iterations of a part of the game, its start among them; 0: there are no parts."""
+        return 1 + self.start_rounds * self.round_length if self.start_rounds else 0
+
+    def part(self, step: Any) -> Any:
+        """The number of the part of the game, from 0, that iteration `step` of it belongs to."""
+        return (step - self.begins) // self.part_length if self.part_length else 0 * step
+
+    def _in_game(self, step: Any) -> Any:
+        """How many iterations of rounds come before iteration `step` in its part; -1: it is the start."""
+        if not self.part_length:
+            return step - self.begins
+        return (step - self.begins) % self.part_length - 1
+
     def phase(self, step: int) -> tuple[str, int]:
         """The phase of iteration `step`, and the first iteration after it."""
         if step < self.warm:
             return "warm", self.warm
-        if step < self.start:
-            return "fit", self.start
+        if step < self.begins:
+            return "fit", self.begins
         if not self.in_rounds:
             return "game", self.steps
-        start = self.start + (step - self.start) // self.round_length * self.round_length
+        if (place := self._in_game(step)) < 0:
+            return "start", step + 1
+        start = step - place % self.round_length
         if step < start + self.joint:
             return "joint", start + self.joint
         return "ope", start + self.round_length
 
     def ends_round(self, done: int) -> bool:
         """Whether the last of `done` iterations is the last one of a round."""
-        rounds, rest = divmod(done - self.start, self.round_length)
-        return rest == 0 and rounds >= 1
+        if done <= self.begins:
+            return False
+        place = self._in_game(done - 1)
+        return bool(place >= 0 and (place + 1) % self.round_length == 0)
 
     def place_in_ope(self, step: Array) -> Array:
         """How many iterations of its round's ope come before iteration `step`; negative before ope."""
-        return (step - self.start) % self.round_length - self.joint
+        place: Array = self._in_game(step) % self.round_length - self.joint
+        return place
 
     def moves_dual(self, step: Array) -> tuple[Array, Array]:
         """Whether lambda moves after iteration `step`, and how many rounds are over then."""
-        rounds = (step + 1 - self.start) // self.round_length
-        return (step + 1 - self.start) % self.round_length == 0, rounds
+        place = self._in_game(step) + 1
+        rounds = place // self.round_length + self.part(step) * self.start_rounds
+        return place % self.round_length == 0, rounds
