@@ -116,9 +116,9 @@ def test_estimates_of_a_cloned_policy_are_near_what_the_data_did(tmp_path: Path)
     data = pointmass(episodes=200)
     kept, held = split_episodes(data, 0.3, 0)
     settings = {**SMALL, "steps": 400, "warm_steps": 400, "hidden": "32", "batch_size": "128"}
-    # the fallback would be a clone of the safe rows only, and not of what the data did
+    # the preset starts at a clone of all data; its fallback would be one of the safe rows only
     settings["fallback"] = "false"
-    train("pdca", kept, ["5"], tmp_path / "run", **settings)
+    train("pdca", kept, ["5"], tmp_path / "run", preset="model", **settings)
     # behaviour is random and stationary after a few steps: its rate beyond the first steps is the value
     costs = held.costs.reshape(-1, 25)
     endless = float((costs.mean(axis=0) * 0.9 ** np.arange(25)).sum() + 0.9**25 / 0.1 * costs[:, 10:].mean())
