@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import textwrap
 from typing import Any
 
 from mkdocs.structure.files import File, Files
@@ -38,12 +39,16 @@ def commands_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def wrapped(line: str, width: int = 92) -> str:
+    """A line that fits a page; what goes on is indented like its beginning."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False) if line else ""
+
+
 def settings(name: str) -> str:
     """The settings of an algorithm, as `slater train NAME --settings` prints them."""
-    return (
-        "Change one with `--set NAME=VALUE`, or by name in `slater.train`.\n\n"
-        f"```text\n{said('train', name, '--settings')}\n```"
-    )
+    text = "\n".join(map(wrapped, said("train", name, "--settings").splitlines()))
+    return f"Change one with `--set NAME=VALUE`, or by name in `slater.train`.\n\n```text\n{text}\n```"
 
 
 def algorithms_table() -> str:
