@@ -1,5 +1,6 @@
 """A game that is played from the log: where it starts, what holds it, and how its policies are judged."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from slater.deep.algorithms.pdca import PDCA, PDCAConfig
 from slater.deep.algorithms.pdca.schedule import Schedule
 from slater.deep.game.dual import EXP3, PID, ExponentiatedGradient, ProjectedGradient, ProportionalIntegral
 from slater.deep.game.primal import AnchoredGradient
@@ -17,6 +19,7 @@ from slater.deep.ope.choice import STARTED_SCALES, Verdict, choose, starting_coh
 from slater.deep.ope.closed_loop import Judged, judge
 from slater.deep.ope.cohorts import Cohorts, reference
 from slater.deep.task import state_task
+from slater.errors import InputError
 from slater.limits import resolve_limits
 
 from ..problems import pointmass
@@ -114,6 +117,18 @@ def test_a_schedule_in_parts_is_starts_and_whole_rounds_and_does_not_depend_on_t
     assert [step for step in moves if step not in starts] == [done - 1 for done in ends]
     longer = Schedule(steps=1000, warm=10, fit=0, joint=5, ope=1, start_rounds=3)
     assert all(schedule.phase(step) == longer.phase(step) for step in range(94))
+
+
+def test_a_log_of_too_few_whole_episodes_is_not_studied():
+    config = PDCAConfig(hidden=(8,), gamma=0.9)
+    assert PDCA(config).config_for(pointmass(episodes=9)).estimator == "model"
+    found = PDCA(config).config_for(pointmass(episodes=10))
+    parts = (found.estimator, found.mixture, found.primal, found.dual)
+    assert parts == ("ensemble", "bounds", "anchored", "exponentiated_gradient")
+    plain = PDCA(replace(config, mixture="lp")).config_for(pointmass(episodes=10))
+    assert (plain.estimator, plain.primal, plain.dual) == ("model", "gradient", "projected_gradient")
+    with pytest.raises(InputError, match="take mixture bounds"):
+        replace(config, estimator="ensemble", mixture="lp")
 
 
 def log_of_four():

@@ -27,7 +27,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from slater.data import Dataset
+from slater.data import Dataset, StoredDataset
 from slater.deep import checkpoint
 from slater.deep.batches import transitions
 from slater.deep.nets.policy import PolicyNetwork, make_policy
@@ -42,7 +42,14 @@ from slater.deep.ope.cloning import (
     one_of,
 )
 from slater.deep.ope.closed_loop import WINDOW, Judged
-from slater.deep.ope.cohorts import Cohorts, cohort_rows, episode_of_rows, find_cohorts, outcomes
+from slater.deep.ope.cohorts import (
+    LEAST_EPISODES,
+    Cohorts,
+    cohort_rows,
+    episode_of_rows,
+    find_cohorts,
+    outcomes,
+)
 from slater.deep.ope.ensemble import (
     Ensemble,
     EnsembleSettings,
@@ -55,7 +62,7 @@ from slater.deep.ope.in_sample import InSampleSettings, advantages, row_weights
 from slater.deep.ope.model import counts_episodes
 from slater.deep.task import Task, normalised, raw_utilities, scaled_actions
 
-__all__ = ["Study", "StudySettings", "study"]
+__all__ = ["Study", "StudySettings", "can_be_studied", "study"]
 
 F64 = NDArray[np.float64]
 #: held-out episodes of a cohort that are replayed at most
@@ -232,6 +239,11 @@ def _from_file(path: Path, dataset: Dataset, task: Task, settings: StudySettings
         }  # fmt: skip
         checkpoint.save(path, (found.policies, found.ensemble), record)
     return found
+
+
+def can_be_studied(dataset: Dataset | StoredDataset) -> bool:
+    """Whether a log has whole episodes enough for one cohort at least."""
+    return int(np.sum(dataset.episodes.complete)) >= LEAST_EPISODES
 
 
 def cache_folder() -> Path:

@@ -62,7 +62,7 @@ class PDCAConfig(Config):
     """OPE for lambda: ensemble, rollouts in a network of the log's study, model, rollouts in a model that the
     run fits itself, fqe, fitted Q evaluation, or residual, E_D as printed and without rounds (paper);
     auto is fqe where observations are one-hot (such states have no smooth dynamics), else ensemble, or
-    model where the mixture is not chosen on bounds"""
+    model where the mixture is not chosen on bounds or the log has fewer than ten whole episodes"""
     model_steps: int = 15_000
     """iterations in which the model is fitted, before the first round"""
     model_copies: int = 3

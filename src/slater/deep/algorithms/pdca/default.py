@@ -51,6 +51,7 @@ from slater.deep.game.primal import PrimalState
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Check, Tick
 from slater.deep.ope.model import suits_a_model
+from slater.deep.ope.study import can_be_studied
 from slater.deep.task import Task
 
 __all__ = ["PDCA", "PDCAState"]
@@ -64,13 +65,13 @@ PHASES = ("warm_steps", "model_steps", "joint_steps", "ope_steps")
 PRICE_SHARES, LEAST_PRICE = (1.0, 1.0 / 3.0, 3.0), 0.01
 
 
-def _chosen(config: PDCAConfig, smooth: bool, discrete: bool) -> PDCAConfig:
-    """The settings with a part for every `auto`: for states with `smooth` dynamics (not one-hot) or others,
-    and for `discrete` or continuous actions.
+def _chosen(config: PDCAConfig, estimator: str, discrete: bool) -> PDCAConfig:
+    """The settings with a part for every `auto`: `estimator` suits the data, whose actions are `discrete` or
+    not.
     """
     if config.estimator == "auto":
-        own = "ensemble" if config.mixture in ("auto", "bounds") else "model"
-        config = replace(config, estimator=own if smooth else "fqe")
+        own = estimator if estimator != "ensemble" or config.mixture in ("auto", "bounds") else "model"
+        config = replace(config, estimator=own)
     if config.mixture == "auto":
         config = replace(config, mixture="bounds" if config.estimator == "ensemble" else "lp")
     if config.primal == "auto":
@@ -122,7 +123,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     def __init__(self, config: PDCAConfig) -> None:
         """Put the parts together; what is `auto` is what suits continuous data until `config_for`."""
         super().__init__(config)
-        chosen = _chosen(config, smooth=True, discrete=False)
+        chosen = _chosen(config, "ensemble", discrete=False)
         self.critics = parts.CRITICS[config.critic](config)
         self.estimator = parts.ESTIMATORS[chosen.estimator](config)
         self.primal = parts.PRIMALS[chosen.primal](config)
@@ -135,7 +136,11 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
 
     def config_for(self, dataset: Dataset | StoredDataset) -> PDCAConfig:
         """The settings with what is `auto` decided by the data, and phases that fit into steps."""
-        return self._shortened(_chosen(self.config, suits_a_model(dataset), dataset.discrete))
+        estimator = "fqe"
+        if suits_a_model(dataset):
+            studied = self.config.mixture in ("auto", "bounds") and can_be_studied(dataset)
+            estimator = "ensemble" if studied else "model"
+        return self._shortened(_chosen(self.config, estimator, dataset.discrete))
 
     @classmethod
     def _shortened(cls, config: PDCAConfig) -> PDCAConfig:
