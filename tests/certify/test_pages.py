@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,3 +53,21 @@ def test_a_frontier_page_says_the_price_of_every_point(tmp_path: Path) -> None:
         assert sum("one more unit is worth" in t for t in titles) == sum(p.within for p in frontier.points)
         draw_frontier(tmp_path / f"{costs}.png", frontier)
         assert (tmp_path / f"{costs}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_map_of_two_limits_marks_the_log_the_policies_and_every_run(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    columns = [
+        Column(f"run {k}", float(r), tuple(rng.uniform(0, 40, 2))) for k, r in enumerate(rng.uniform(0, 9, 6))
+    ]
+    frontier = replace(
+        trace(Pool(("a", "b"), tuple(columns)), [[0.0, 10.0, 50.0], [25.0]]),  # one limit of b alone
+        episodes=tuple(tuple(row) for row in rng.uniform(20, 30, (30, 3)).tolist()),
+        cohorts={"careful": (5.0, 20.0, 25.0)}, marked=((10.0, 25.0), (20.0, 25.0)),
+    )  # fmt: skip
+    titles = [t.text or "" for t in _pictures(frontier_html(frontier))[0].iter("title")]
+    assert sum("an episode of the log" in t for t in titles) > 0
+    assert "careful: 5, 20, 25" in titles
+    assert sum("limits of a run" in t for t in titles) == 2
+    draw_frontier(tmp_path / "map.png", frontier)
+    assert (tmp_path / "map.png").stat().st_size > 5000

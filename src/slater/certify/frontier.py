@@ -145,7 +145,7 @@ class Frontier:
         spreads: of the same, where they are known: the program sees reward less, and costs plus, these.
         episodes: returns and costs of the log's episodes, shape (E, 1 + I), or None.
         cohorts: a source of the log, or a group of its episodes -> mean return and costs, (1 + I,).
-        marked: limits that the runs were trained for.
+        marked: limits that the runs were trained for, each (I,).
 
     """
 
@@ -155,14 +155,14 @@ class Frontier:
     spreads: dict[str, tuple[float, ...]]
     episodes: tuple[tuple[float, ...], ...] | None = None
     cohorts: dict[str, tuple[float, ...]] | None = None
-    marked: tuple[float, ...] | None = None
+    marked: tuple[tuple[float, ...], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON; a price that does not exist is null."""
         return {
             "unit": "per episode",
             "costs": list(self.cost_names),
-            "trained_for": self.marked,
+            "trained_for": [list(limits) for limits in self.marked],
             "points": [
                 {
                     "limits": list(p.limits),
@@ -198,11 +198,13 @@ def trace(
     margin: float = 0.0,
     deviations: float = 1.0,
     resolution: int | None = None,
+    marked: Sequence[Sequence[float]] = (),
 ) -> Frontier:
     """The frontier of a pool of one or two costs.
 
     grids: the limits to solve for, one sequence per cost; by default from the cheapest policy's cost to
-    that of the richest one, 25 values for one cost and 12 x 12 for two (`resolution`).
+    that of the richest one, 25 values for one cost and 12 x 12 for two (`resolution`). marked: limits that
+    are to be in the picture, such as those that the runs were trained for, each (I,).
     """
     costs = len(pool.cost_names)
     if costs > 2:
@@ -213,7 +215,10 @@ def trace(
     if grids is None:
         count = resolution or (25 if costs == 1 else 12)
         richest = highs[int(reward.argmax())]
-        tops = [max(float(richest[i]), float(np.median(highs[:, i])), 1e-9) for i in range(costs)]
+        tops = [
+            max(float(richest[i]), float(np.median(highs[:, i])), *(one[i] for one in marked), 1e-9)
+            for i in range(costs)
+        ]
         grids = [
             np.linspace(max(float(highs[:, i].min()), 0.0), 1.05 * tops[i] / (1 - margin), count)
             for i in range(costs)
@@ -227,4 +232,5 @@ def trace(
     points = tuple(mix(pool, row.tolist(), margin=margin, deviations=deviations) for row in mesh)
     columns = {c.name: (c.reward, *c.costs) for c in pool.columns}
     spreads = {c.name: (c.reward_spread, *c.cost_spread) for c in pool.columns if any(c.cost_spread)}
-    return Frontier(pool.cost_names, points, columns, spreads)
+    own = tuple(tuple(float(x) for x in limits) for limits in marked)
+    return Frontier(pool.cost_names, points, columns, spreads, marked=own)

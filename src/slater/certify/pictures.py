@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slater.certify.frontier import Frontier, Point
 from slater.report.svg import COLOURS, Plot, page
@@ -22,50 +24,87 @@ def draw_frontier(path: Path, frontier: Frontier) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(7.4, 4.6), layout="constrained")
-    within = [p for p in frontier.points if p.within]
     if len(frontier.cost_names) == 1:
-        x = [p.limits[0] for p in within]
-        _episodes(axis, frontier)
-        axis.plot(x, [p.reward for p in within], color="#1b4f72", lw=2, label="best mixture, estimated")
-        if any(p.reward_low < p.reward for p in within):
-            low = [p.reward_low for p in within]
-            axis.fill_between(
-                x, low, [p.reward for p in within], color="#1b4f72", alpha=0.15, label="down to its bound"
-            )
-        columns = np.array(list(frontier.columns.values()))
-        axis.scatter(
-            columns[:, 1], columns[:, 0], s=22, color="#d68910", zorder=3, label="policies of the runs"
+        figure, (axis, below) = plt.subplots(
+            2, 1, figsize=(7.4, 6.0), layout="constrained", sharex=True, height_ratios=(3, 1)
         )
-        for name, (reward, cost, *_) in frontier.spreads.items():
-            at = frontier.columns[name]
-            axis.errorbar(at[1], at[0], xerr=cost, yerr=reward, color="#d68910", lw=0.8, fmt="none")
-        for name, values in (frontier.cohorts or {}).items():
-            axis.scatter([values[1]], [values[0]], marker="D", s=36, color="#7d3c98", zorder=3)
-            axis.annotate(name, (values[1], values[0]), fontsize=7, xytext=(4, 4), textcoords="offset points")
-        if frontier.marked is not None:
-            axis.axvline(frontier.marked[0], color="#b03a2e", ls="--", lw=1, label="limit of the run")
-        top = max([*x, *columns[:, 1].tolist()], default=1.0)
-        axis.set_xlim(min(0.0, min(x, default=0.0)), 1.05 * top)
-        axis.set_xlabel(f"limit on {frontier.cost_names[0]} (policies: their cost), per episode")
-        axis.set_ylabel("reward per episode")
-        axis.legend(fontsize=8)
+        _draw_line(axis, frontier)
+        _draw_prices(below, frontier)
     else:
-        first, second, grid = _grid(frontier)
-        shown = axis.pcolormesh(first, second, grid.T, shading="nearest", cmap="viridis")
-        figure.colorbar(shown, label="best estimated reward per episode")
-        if frontier.marked is not None:
-            axis.plot(*frontier.marked, marker="*", color="#b03a2e", ms=12)
-        axis.set_xlabel(f"limit on {frontier.cost_names[0]}, per episode")
-        axis.set_ylabel(f"limit on {frontier.cost_names[1]}, per episode")
+        figure, axis = plt.subplots(figsize=(7.8, 5.4), layout="constrained")
+        _draw_map(figure, axis, frontier)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
 
-def _episodes(axis: Any, frontier: Frontier) -> None:
+def _draw_line(axis: Any, frontier: Frontier) -> None:
+    """Reward against the limit; policies, episodes and cohorts at their own cost."""
+    within = [p for p in frontier.points if p.within]
+    x = [p.limits[0] for p in within]
+    columns = np.array(list(frontier.columns.values()))
+    top = max([*x, *columns[:, 1].tolist()], default=1.0)
     if frontier.episodes is not None:
         rows = np.array(frontier.episodes)
+        rows = rows[rows[:, 1] <= 1.05 * top]  # those beyond the picture would stretch its height
         axis.scatter(rows[:, 1], rows[:, 0], s=6, color="#bbbbbb", label="episodes of the log")
+    axis.plot(x, [p.reward for p in within], color="#1b4f72", lw=2, label="best mixture, estimated")
+    if any(p.reward_low < p.reward for p in within):
+        low = [p.reward_low for p in within]
+        axis.fill_between(
+            x, low, [p.reward for p in within], color="#1b4f72", alpha=0.15, label="down to its bound"
+        )
+    axis.scatter(columns[:, 1], columns[:, 0], s=22, color="#d68910", zorder=3, label="policies of the runs")
+    for name, (reward, cost, *_) in frontier.spreads.items():
+        at = frontier.columns[name]
+        axis.errorbar(at[1], at[0], xerr=cost, yerr=reward, color="#d68910", lw=0.8, fmt="none")
+    shown = {k: v for k, v in (frontier.cohorts or {}).items() if v[1] <= 1.05 * top}
+    for number, (name, values) in enumerate(shown.items()):
+        label = None if number else "cohorts of the log"
+        axis.scatter([values[1]], [values[0]], marker="D", s=36, color="#7d3c98", zorder=3, label=label)
+        axis.annotate(name, (values[1], values[0]), fontsize=7, xytext=(4, 4), textcoords="offset points")
+    for number, (limit, *_) in enumerate(frontier.marked):
+        label = None if number else "limits of the runs" if len(frontier.marked) > 1 else "limit of the run"
+        axis.axvline(limit, color="#b03a2e", ls="--", lw=1, label=label)
+    axis.set_xlim(min(0.0, min(x, default=0.0)), 1.05 * top)
+    axis.set_ylabel("reward per episode")
+    axis.legend(fontsize=8)
+
+
+def _draw_prices(axis: Any, frontier: Frontier) -> None:
+    """The reward that one more unit of the limit would buy."""
+    within = [p for p in frontier.points if p.within]
+    x = [p.limits[0] for p in within]
+    axis.step(x, [p.prices[0] for p in within], where="post", color="#1b4f72")
+    axis.set_ylim(bottom=0.0)
+    axis.set_ylabel("price: reward for\none more unit")
+    axis.set_xlabel(f"limit on {frontier.cost_names[0]} (policies and episodes: their cost), per episode")
+
+
+def _draw_map(figure: Any, axis: Any, frontier: Frontier) -> None:
+    """Reward over two limits; policies, episodes and cohorts at their own costs."""
+    first, second, grid = _grid(frontier)
+    edges = _edges(first), _edges(second)
+    shown = axis.pcolormesh(*edges, grid.T, cmap="viridis")
+    figure.colorbar(shown, label="best estimated reward per episode (white: out of reach)")
+    (left, right), (low, high) = ((edge[0], edge[-1]) for edge in edges)
+    if frontier.episodes is not None:
+        rows = np.array(frontier.episodes)
+        axis.scatter(rows[:, 1], rows[:, 2], s=6, color="#bbbbbb", label="episodes of the log")
+    columns = np.array(list(frontier.columns.values()))
+    axis.scatter(columns[:, 1], columns[:, 2], s=22, color="#d68910", label="policies of the runs")
+    for number, (name, values) in enumerate((frontier.cohorts or {}).items()):
+        label = None if number else "cohorts of the log"
+        axis.scatter([values[1]], [values[2]], marker="D", s=36, color="#7d3c98", label=label)
+        if left <= values[1] <= right and low <= values[2] <= high:
+            axis.annotate(name, (values[1], values[2]), fontsize=7, xytext=(4, 4), textcoords="offset points")
+    for number, limits in enumerate(frontier.marked):
+        label = None if number else "limits of the runs" if len(frontier.marked) > 1 else "limits of the run"
+        axis.plot(*limits, marker="*", color="#b03a2e", ms=12, ls="none", label=label)
+    axis.set_xlim(left, right)
+    axis.set_ylim(low, high)
+    axis.set_xlabel(f"limit on {frontier.cost_names[0]} (policies: their cost), per episode")
+    axis.set_ylabel(f"limit on {frontier.cost_names[1]} (policies: their cost), per episode")
+    axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0.0, -0.12), ncols=4)
 
 
 def _grid(frontier: Frontier) -> tuple[list[float], list[float], Any]:
@@ -77,6 +116,16 @@ def _grid(frontier: Frontier) -> tuple[list[float], list[float], Any]:
     return first, second, grid
 
 
+def _edges(values: list[float]) -> NDArray[np.float64]:
+    """The borders of cells around sorted values, half way between neighbours, (n + 1,)."""
+    at = np.array(values)
+    if len(at) == 1:
+        half = max(0.05 * abs(at[0]), 0.5)
+        return np.array([at[0] - half, at[0] + half])
+    middle = (at[1:] + at[:-1]) / 2.0
+    return np.concatenate([[2 * at[0] - middle[0]], middle, [2 * at[-1] - middle[-1]]])
+
+
 def _says(p: Point, names: tuple[str, ...]) -> str:
     limits = ", ".join(f"{n} <= {x:.4g}" for n, x in zip(names, p.limits, strict=True))
     if not p.within:
@@ -84,6 +133,10 @@ def _says(p: Point, names: tuple[str, ...]) -> str:
     price = ", ".join(f"{x:.3g}" for x in p.prices)
     shares = "; ".join(f"{weight:.0%} {name}" for name, weight in p.weights.items())
     return f"{limits}: reward {p.reward:.4g}; one more unit is worth {price}; {shares}"
+
+
+def _at(values: Sequence[float]) -> str:
+    return ", ".join(f"{x:.4g}" for x in values)
 
 
 def frontier_html(frontier: Frontier) -> str:
@@ -126,24 +179,38 @@ def frontier_html(frontier: Frontier) -> str:
             plot.dot(values[1], values[0], "#d68910", words, radius=3)
         for name, values in (frontier.cohorts or {}).items():
             plot.dot(values[1], values[0], "#7d3c98", f"{name}: {values[0]:.4g} at {values[1]:.4g}", radius=6)
-        if frontier.marked is not None:
-            at = frontier.marked[0]
+        for at, *_ in frontier.marked:
             plot.segment(
                 (at, min(ys)), (at, max(ys)), COLOURS["fail"], f"limit of the run: {at:g}", dashed=True
             )
     else:
         first, second, _ = _grid(frontier)
         low, high = min(rewards), max(rewards)
-        steps = [(b - a) / 2 for axis in (first, second) for a, b in [(axis[0], axis[1])]]
+        across, upwards = _edges(first), _edges(second)
         plot = Plot(
-            (first[0] - steps[0], first[-1] + steps[0]), (second[0] - steps[1], second[-1] + steps[1]),
-            width=820, height=520, labels=(f"limit on {names[0]}", f"limit on {names[1]}"),
+            (across[0], across[-1]), (upwards[0], upwards[-1]), width=820, height=520,
+            labels=(f"limit on {names[0]} (dots: their cost)", f"limit on {names[1]} (dots: their cost)"),
         )  # fmt: skip
+
+        def inside(values: Sequence[float]) -> bool:
+            return across[0] <= values[1] <= across[-1] and upwards[0] <= values[2] <= upwards[-1]
+
         for p in frontier.points:
             share = (p.reward - low) / max(high - low, 1e-12)
             colour = f"hsl({260 - 200 * share:.0f} 60% {30 + 30 * share:.0f}%)" if p.within else "#eeeeee"
-            x, y = ((at - half, at + half) for at, half in zip(p.limits, steps, strict=True))
-            plot.box(x, y, colour, _says(p, names))
+            i, k = first.index(p.limits[0]), second.index(p.limits[1])
+            plot.box((across[i], across[i + 1]), (upwards[k], upwards[k + 1]), colour, _says(p, names))
+        several = frontier.episodes or ()
+        for values in filter(inside, several[:: len(several) // 400 + 1]):
+            plot.dot(values[1], values[2], "#bbbbbb", f"an episode of the log: {_at(values)}", radius=2)
+        cohorts = frontier.cohorts or {}
+        for group, colour, radius in ((frontier.columns, "#d68910", 3), (cohorts, "#7d3c98", 6)):
+            for name, values in group.items():
+                if inside(values):
+                    plot.dot(values[1], values[2], colour, f"{name}: {_at(values)}", radius=radius)
+        for at, above in frontier.marked:
+            if inside((0.0, at, above)):
+                plot.dot(at, above, COLOURS["fail"], f"limits of a run: {_at((at, above))}", radius=7)
     rows = "".join(f"<tr><td>{escape(_says(p, names))}</td></tr>" for p in frontier.points[:60])
     body = (
         "<h1>What a limit costs</h1><p>Estimates of the runs from their logs, per episode. Hover for the "

@@ -54,11 +54,13 @@ def run(args: list[str]) -> int:
         raise InputError("give at least one folder of a finished run.")
     saved = [open_run(folder) for folder in options.runs]
     pool = Pool.union(pool_of_runs(saved))
-    frontier = trace(pool, _grids(options.limits, pool.cost_names), margin=options.margin)
+    # a sweep over limits is one pool, and each of them is marked
+    marked = tuple(dict.fromkeys(tuple(episode_limits(one)) for one in saved))
+    grids = _grids(options.limits, pool.cost_names)
+    frontier = trace(pool, grids, margin=options.margin, marked=marked)
     source = options.data or saved[0].run.data
-    marked = episode_limits(saved[0])
     if Path(source).exists():
-        frontier = with_log(frontier, load_log(saved[0].run, source), marked)
+        frontier = with_log(frontier, load_log(saved[0].run, source))
     elif options.data:
         raise InputError(f"there is no file {source}.")
     out = options.out or options.runs[0]
