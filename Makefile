@@ -45,6 +45,7 @@ bench: $(STAMP)              ## speed, as ratios inside one run; written to benc
 	$(BIN)/python -m benchmarks.tabular
 	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.rollout
+	$(BIN)/python -m benchmarks.certify
 	$(BIN)/python -m benchmarks.data_memory --gigabytes 3 --allowed-gigabytes 0.75
 	$(BIN)/python -m pip install --quiet 'torch>=2.6'
 	$(BIN)/python -m benchmarks.deep

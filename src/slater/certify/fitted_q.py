@@ -11,7 +11,7 @@ they are made once and serve every policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,9 @@ F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
 #: rows of the log that are regressed on at most; random features; bootstraps of episodes
-ROWS, FEATURES, COPIES = 8_000, 192, 6
+ROWS, FEATURES, COPIES = 8_000, 320, 6
+#: policies whose regressions are done side by side
+TOGETHER = 4
 #: of the ridge, as a share of the features' mean square
 RIDGE = 1e-4
 #: widths of the features, in units of the usual distance between rows
@@ -79,30 +81,51 @@ class FittedQ:
     first_counts: F32  # (E, B)
     horizon: int
 
-    def values(self, choose: Callable[[F32], NDArray[Any]]) -> F64:
-        """Expected costs of an episode by every bootstrap, shape (B, I).
+    def values(self, policies: Sequence[Callable[[F32], NDArray[Any]]]) -> F64:
+        """Expected costs of an episode of every policy by every bootstrap, shape (P, B, I).
 
-        choose: states (n, obs_dim), in the units of `following`, to rows of actions (n, action_dim).
+        policies: states (n, obs_dim), in the units of `following`, to rows of actions (n, action_dim). What
+        is the log's is read from memory once for `TOGETHER` of them: that is most of the time.
         """
-        n, copies, costs = len(self.phi), self.counts.shape[1], self.costs.shape[1]
-        then = self.features(np.concatenate([self.following, choose(self.following)], axis=1))
+        parts = [
+            self._values(policies[first : first + TOGETHER]) for first in range(0, len(policies), TOGETHER)
+        ]
+        return np.concatenate(parts)
+
+    def _values(self, policies: Sequence[Callable[[F32], NDArray[Any]]]) -> F64:
+        (n, width), copies, costs = self.phi.shape, self.counts.shape[1], self.costs.shape[1]
+        many = len(policies)
+        then = [
+            self.features(np.concatenate([self.following, choose(self.following)], axis=1))
+            for choose in policies
+        ]
         low, high = np.minimum(self.costs.min(axis=0), 0.0), np.maximum(self.costs.max(axis=0), 0.0)
-        width = self.phi.shape[1]
-        weights = np.zeros((width, copies * costs), np.float32)
+        low, high = np.tile(low, copies), np.tile(high, copies)  # columns: bootstrap, then cost
         now = np.repeat(self.costs[:, None], copies, axis=1).reshape(n, -1)
-        shares = np.repeat(self.counts, costs, axis=1)  # columns: bootstrap, then cost
-        low, high = np.tile(low, copies), np.tile(high, copies)
+        shares = np.repeat(self.counts, costs, axis=1)
+        later = shares * self.alive[:, None]
         transposed = np.ascontiguousarray(self.phi.T)
+        own = transposed @ (shares * now)  # what the step itself costs, the same for all
+        weights = np.zeros((many, width, copies * costs), np.float32)
         for step in range(self.horizon):
-            rest = np.clip(then @ weights, step * low, step * high) * self.alive[:, None]
-            sums = transposed @ (shares * (now + rest))
-            by_copy = sums.reshape(width, copies, costs).transpose(1, 0, 2)
-            weights = np.ascontiguousarray((self.inverse @ by_copy).transpose(1, 0, 2)).reshape(width, -1)
-        begin = self.features(np.concatenate([self.first, choose(self.first)], axis=1))
-        said = np.clip(begin @ weights, self.horizon * low, self.horizon * high)
-        said = said.reshape(len(begin), copies, costs)
+            rest = [
+                later * np.clip(one @ mine, step * low, step * high)
+                for one, mine in zip(then, weights, strict=True)
+            ]
+            sums = (transposed @ np.concatenate(rest, axis=1)).reshape(width, many, -1) + own[:, None]
+            by_copy = (
+                sums.reshape(width, many, copies, costs).transpose(2, 0, 1, 3).reshape(copies, width, -1)
+            )
+            solved = (self.inverse @ by_copy).reshape(copies, width, many, costs)
+            weights = np.ascontiguousarray(solved.transpose(2, 1, 0, 3)).reshape(many, width, -1)
         total = self.first_counts.sum(axis=0)
-        return np.asarray((self.first_counts[:, :, None] * said).sum(axis=0) / total[:, None], np.float64)
+        found = []
+        for choose, mine in zip(policies, weights, strict=True):
+            begin = self.features(np.concatenate([self.first, choose(self.first)], axis=1))
+            said = np.clip(begin @ mine, self.horizon * low, self.horizon * high)
+            said = said.reshape(len(begin), copies, costs)
+            found.append((self.first_counts[:, :, None] * said).sum(axis=0) / total[:, None])
+        return np.asarray(found, np.float64)
 
 
 def fitted_q_of(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.certify.estimates import Calibration
+from slater.certify.calibration import Calibration
 from slater.certify.held_out import certifying_part
 from slater.certify.verdict import Certificate, with_gate
 from slater.data import Dataset
@@ -192,6 +192,13 @@ def _likelihood_known(policy: Any) -> bool:
     return all(hasattr(member, "log_probability") for member in members)
 
 
+def _imitates(run: SavedRun | None) -> bool:
+    """Whether a policy is of a run that does nothing but imitate; of one without a run that is not known."""
+    from slater.deep import find
+
+    return run is not None and find(run.run.algorithm, run.run.preset).imitates
+
+
 def certify(
     policy: Any,
     data: str | Path | Dataset | None = None,
@@ -291,6 +298,7 @@ def certify(
         gamma=gamma,
         cache=cache,
         calibration=calibration,
+        imitates=_imitates(run),
         fit=fit,
         **common,
     )
@@ -342,6 +350,7 @@ def certify_many(
             part, {name: subjects[k].policy for name, k in names.items()}, limits=given,
             confidence=confidence, candidates=len(subjects), gamma=gamma,
             cache=cache or cache_folder(), calibration=calibration,
+            imitates=[name for name, k in names.items() if _imitates(subjects[k].run)],
         )  # fmt: skip
         for certificate, k in zip(certificates, names.values(), strict=True):
             own = subjects[k].run

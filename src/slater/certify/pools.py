@@ -97,8 +97,8 @@ def episode_limits(saved: SavedRun, limits: Sequence[Limit | str | float] = ()) 
     return [float(saved.task.units.episode(limit)) for limit in chosen]
 
 
-def with_log(frontier: Frontier, data: Dataset, marked: Sequence[float] | None) -> Frontier:
-    """The frontier with the episodes of the log, the means of its sources, and the limits of the run.
+def with_log(frontier: Frontier, data: Dataset) -> Frontier:
+    """The frontier with the episodes of the log and the means of its sources, or of groups of episodes.
 
     An episode that was cut off counts by its rate, or not at all, as everywhere (`Episodes.judged`).
     """
@@ -110,10 +110,7 @@ def with_log(frontier: Frontier, data: Dataset, marked: Sequence[float] | None) 
     cohorts: dict[str, tuple[float, ...]] = {}
     for name in dict.fromkeys(labels.tolist()):
         cohorts[name] = tuple(rows[whole][labels == name].mean(axis=0).tolist())
-    return replace(
-        frontier, episodes=tuple(tuple(row) for row in rows[whole].tolist()), cohorts=cohorts,
-        marked=None if marked is None else tuple(marked),
-    )  # fmt: skip
+    return replace(frontier, episodes=tuple(tuple(row) for row in rows[whole].tolist()), cohorts=cohorts)
 
 
 #: groups of episodes where a log names no sources, and the fewest episodes of one
@@ -145,19 +142,24 @@ def pool_of_policies(
 ) -> Pool:
     """Any policies without memory as columns, judged by a model ensemble of `data` (limits per episode).
 
-    What the ensemble and fitted Q say of a cost apart from each other is part of its spread. settings: a
+    What the ensemble and fitted Q say of a cost apart from each other, and their error over the log's own
+    cohorts, are part of its spread. settings: a
     `slater.deep.ope.study.StudySettings`, by default those of certificates.
     """
     from slater.certify.estimates import combined
-    from slater.certify.opinions import estimators_of
+    from slater.certify.estimators import estimators_of
 
     stated = [Limit.episode(float(x), name) for x, name in zip(limits, data.cost_names, strict=True)]
     estimators = estimators_of(data, stated, gamma, settings, cache)
+    standings = estimators.standings(estimators.check(), limits)
+    # an error that is not known, because no cohort can be compared, counts as all of the cost
+    standings = [replace(one, error=min(one.error, 1.0)) for one in standings]
     columns = []
-    for name, policy in policies.items():
-        said = estimators.judged(policy)
+    for name, said in zip(policies, estimators.judged(list(policies.values())), strict=True):
         both = [
-            combined([o.mean[i] for o in said.opinions], [o.spread[i] for o in said.opinions], limit)
+            combined(
+                [o.mean[i] for o in said.opinions], [o.spread[i] for o in said.opinions], limit, standings[i]
+            )
             for i, limit in enumerate(limits)
         ]
         columns.append(
@@ -183,8 +185,8 @@ def mix_policies(
 
     Every policy is judged anew from `data`, so that files, runs and algorithms without estimates compare.
     """
+    from slater.certify.acting import parts_of
     from slater.certify.judge import find_policy
-    from slater.certify.opinions import parts_of
 
     subjects = [(place, find_policy(place)) for place in places]
     run = next((subject.run for _, subject in subjects if subject.run is not None), None)

@@ -66,20 +66,20 @@ class ReproduceArgs:
 
 @dataclass(frozen=True)
 class BankArgs:
-    """Judge policies of known truth by estimates from the log and by their simulator, and calibrate.
+    """Make policies of known truth, judge them by estimates from the log, and calibrate those estimates.
 
-    The policies are those of behaviour files, by a log of every other source of theirs, and the kept ones of
-    runs. bank.jsonl (a line per policy), calibration.json and a picture go to the folder OUT; a bank that was
-    stopped goes on. A calibration decides verdicts only if it rests on 120 policies of 6 tasks.
+    Of every task part of the log's episodes train policies of several kinds, the rest judges them, and
+    the simulator tells the truth. bank.jsonl (a line per policy), calibration.json and a picture go to the
+    folder OUT; a bank that was stopped goes on, and without BEHAVIOURS and DATA it is summed up as it is. A
+    calibration decides verdicts only if it rests on 120 policies of 6 tasks.
 
     Examples:
         slater reproduce bank --behaviours behaviours --data data --out runs/bank
-        slater reproduce bank runs/ballcircle runs/carcircle --out runs/bank
+        slater reproduce bank --behaviours behaviours --data data --task ballrun --task carrun
+        slater reproduce bank --out runs/bank
 
     """
 
-    runs: Positional[tuple[Path, ...]] = ()
-    """folders of finished runs, best trained with --hold-out, with data and simulators at hand"""
     behaviours: Path | None = None
     """folder of behaviour files, NAME.safetensors"""
     data: Path | None = None
@@ -89,9 +89,7 @@ class BankArgs:
     out: Path = Path("runs/bank")
     """output folder"""
     episodes: int = 50
-    """episodes that tell a policy's truth; 200 for the first of a log"""
-    logged_only: bool = False
-    """run no simulator: policies by their logged episodes, and those alone that have some"""
+    """episodes that tell a policy's truth"""
     json: bool = False
     """print JSON"""
 
@@ -104,20 +102,22 @@ def _bank(options: BankArgs) -> int:
         raise InputError(f"--episodes is {options.episodes}; the truth needs at least 2, better 50.")
     console = Console(stderr=True)
     result = bank.run(
-        options.runs, options.out, behaviours=options.behaviours, data=options.data, tasks=options.task,
-        episodes=options.episodes, simulate=not options.logged_only, tick=console.print,
+        options.out, behaviours=options.behaviours, data=options.data, tasks=options.task,
+        episodes=options.episodes, tick=console.print,
     )  # fmt: skip
-    if result["policies"]:
-        draw_bank(options.out / "bank", bank.read_lines(options.out), result)
+    draw_bank(options.out / "bank", bank.read_lines(options.out), result)
     if options.json:
         print(json.dumps(result))
         return 0
     print(f"{result['policies']} policies of {result['tasks']} tasks")
-    for row in result["calibrations"]:
+    for kind, row in ((kind, row) for kind, rows in result["rates"].items() for row in rows):
+        wrong, gated = row["too_low_counts"]
+        passed, over = row["false_pass_counts"]
+        low, high = row["too_low_interval"]
         print(
-            f"{row['confidence']:.1%}: factor {row['factor']:.2f}; upper bound too low for {row['too_low']} "
-            f"of {row['gated']}; {row['false_passes']} of {row['judged']} over their limit passed, "
-            f"{row['passes']} passes in all"
+            f"{kind} {row['confidence']:.1%}: upper bound too low for {wrong} of {gated} that met every gate "
+            f"({low:.1%} to {high:.1%}); {passed} of {over} over a limit passed; of {row['pairs']} verdicts "
+            f"{row['passes']} pass and {row['fails']} fail"
         )
     print(f"bank.jsonl, calibration.json and bank.png are in {options.out}")
     return 0

@@ -128,6 +128,9 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     #: whether it can learn from one shard of the data after the other; by default, unless it overrides
     #: `data`, which sees the whole dataset
     streams: ClassVar[bool] = True
+    #: whether its policies are made by a likelihood of logged actions alone, however weighted: estimates from
+    #: a log err less about those than about policies that were searched for (`slater.certify.calibration`)
+    imitates: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -131,6 +131,7 @@ class BC(LastIterate[BCConfig, BCState]):
 
     name: ClassVar[str] = "bc"
     label: ClassVar[str] = "BC"
+    imitates: ClassVar[bool] = True
     Config: ClassVar[type[Config]] = BCConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {"steps": 100_000, "likelihood": "squared", "normalise_observations": False}

@@ -121,6 +121,7 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
 
     name: ClassVar[str] = "coptidice"
     label: ClassVar[str] = "COptiDICE"
+    imitates: ClassVar[bool] = True
     published_as: ClassVar[str | None] = "COptiDICE"
     search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {"alpha": ("0.001", "0.01", "0.1", "1")}
     Config: ClassVar[type[Config]] = COptiDICEConfig
