@@ -21,11 +21,12 @@ from slater.commands.train_options import (
     run_of_point,
     run_options,
 )
+from slater.commands.verdicts import print_verdicts
 from slater.disk import locked
 from slater.jobs.sweep import TrainJob
 from slater.progress import PlainLive
 from slater.runs import read_result
-from slater.runs.held_out import keep, read_held_out, without_held_out
+from slater.runs.held_out import keep, without_held_out
 from slater.threads import use_one_thread
 
 __all__ = ["sweep"]
@@ -65,7 +66,12 @@ def sweep(options: Options) -> int:
         for text in _warnings(job.folder):
             print(f"slater: {job.folder.name}: warning: {text}", file=sys.stderr)
     if options.hold_out is not None:
-        _print_verdicts([job for job in jobs if job.folder not in failures], options)
+        from slater.deep.engine.sources import open_for_training
+
+        assert options.data is not None
+        whole = open_for_training(options.data, options.memory, options.reading.record())
+        done = [job.folder for job in jobs if job.folder not in failures]
+        print_verdicts(done, whole, fit=not options.no_estimate)
     return 1 if failures else code
 
 
@@ -166,20 +172,3 @@ def _warnings(folder: Path) -> list[str]:
     """What a finished run warns of."""
     result = read_result(folder)
     return [] if result is None else list(result.warnings)
-
-
-def _print_verdicts(jobs: Sequence[TrainJob], options: Options) -> None:
-    """The lines of `_print_verdicts`, run by run; all of them kept the same episodes."""
-    from slater.certify.judge import certify
-    from slater.deep.engine.sources import open_for_training
-
-    if not jobs:
-        return
-    assert options.data is not None
-    whole: Any = open_for_training(options.data, options.memory, options.reading.record())
-    kept = read_held_out(jobs[0].folder)
-    print(f"verdicts on {len(kept.episodes) if kept else 0} held-out episodes, the same for every run:")
-    for job in jobs:
-        for limit in certify(job.folder, whole, fit=False).limits:
-            print(f"  {job.folder.name}: {limit}")
-    print(f"for estimates and pictures: slater certify {jobs[0].folder}")

@@ -12,10 +12,11 @@ from slater.commands.parse import field_texts, parse_given
 from slater.commands.resume import refuse_changes
 from slater.commands.sweep import sweep
 from slater.commands.train_options import Options, exit_code, loggers, run_of_point, run_options
+from slater.commands.verdicts import print_verdicts
 from slater.errors import InputError
 from slater.runs import is_run, read_run
 from slater.runs.held_out import FILE as HELD_OUT
-from slater.runs.held_out import HeldOut, keep, read_held_out, training_part, without_held_out
+from slater.runs.held_out import keep, read_held_out, training_part, without_held_out
 from slater.threads import use_one_thread
 
 __all__ = ["run"]
@@ -82,19 +83,8 @@ def _train(options: Options) -> list[Path]:
             remove_if_unused(folder)
         raise
     if kept is not None:
-        _print_verdicts(folder, whole, kept)
+        print_verdicts([folder], whole, fit=not options.no_estimate)
     return [folder]
-
-
-def _print_verdicts(folder: Path, whole: Any, kept: HeldOut) -> None:
-    """One line per limit: what the held-out episodes allow to be said, without fitting anything."""
-    from slater.certify.judge import certify
-
-    found = certify(folder, whole, fit=False)
-    print(f"verdict on {len(kept.episodes)} held-out episodes:")
-    for limit in found.limits:
-        print(f"  {limit}")
-    print(f"for estimates and pictures: slater certify {folder}")
 
 
 def _resume(options: Options, given: frozenset[str]) -> list[Path]:
@@ -106,11 +96,12 @@ def _resume(options: Options, given: frozenset[str]) -> list[Path]:
     assert options.resume is not None
     record = read_run(options.resume)
     refuse_changes(options, given, record)
-    data: Any = open_for_training(options.data or record.data, record.memory, record.reading)
+    whole: Any = open_for_training(options.data or record.data, record.memory, record.reading)
     kept = read_held_out(options.resume)
-    if kept is not None:
-        data = training_part(data, kept)
+    data = whole if kept is None else training_part(whole, kept)
     resume(options.resume, data, _watcher(options, options.resume), steps=options.steps)
+    if kept is not None:
+        print_verdicts([options.resume], whole, fit=record.estimate)
     return [options.resume]
 
 
