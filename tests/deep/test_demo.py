@@ -24,10 +24,13 @@ def small(monkeypatch):
 
 def test_the_demo_ends_with_a_table_and_a_figure_and_says_where(tmp_path, capsys):
     out = tmp_path / "demo"
-    command = ["demo", "--steps", "60", "--episodes", "2", "--out", str(out)]
+    command = ["demo", "--steps", "60", "--episodes", "20", "--out", str(out)]
     assert cli.main(command) == 0
     shown = capsys.readouterr().out
-    for words in ("per episode", "discounted", "mixture", "best safe episode in data", str(out / "demo.png")):
+    for words in (
+        "Per episode", "discounted", "what was learned, estimated from the log", "the log on average",
+        "best logged episode within the limit", str(out / "demo.png"), f"slater report {out}",
+    ):  # fmt: skip
         assert words in shown
     assert (out / "demo.png").stat().st_size > 10_000
     assert "Verdict: " in shown

@@ -17,9 +17,10 @@ from slater.errors import InputError
 from slater.runs import Result, is_run, open_run, read_result, read_run
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from slater.certify.verdict import Certificate
     from slater.data import Dataset
-    from slater.envs import Rollout
 
 __all__ = ["DemoArgs", "run"]
 
@@ -36,7 +37,7 @@ SETTINGS: Mapping[str, Any] = {}
 class DemoArgs:
     """Learn from 300 logged episodes of bullet/BallCircle under a cost limit, in a few minutes.
 
-    The simulator is used only to show what the policies are really worth; learning sees the log alone. Stop
+    The simulator is used only to measure what the policies are worth; learning sees the log alone. Stop
     it with Ctrl-C and give the same command to go on.
 
     Examples:
@@ -54,8 +55,8 @@ class DemoArgs:
     """seed of the run, or of the tabular problem and its data"""
     out: Path = Path("runs/demo")
     """folder of the run and of the figure"""
-    episodes: int = 40
-    """episodes of the last evaluation, per policy"""
+    episodes: int = 400
+    """episodes of the verdict at most; it stops when the limit is decided"""
     tabular: bool = False
     """a small random problem instead, where the exact optimum is known; takes seconds"""
     n: int = 2000
@@ -78,8 +79,10 @@ def run(args: list[str]) -> int:
     console = Console(soft_wrap=True)
     data = load(ballcircle())
     console.print(
-        f"{data.size:,} steps of {ENV} in {len(data.episodes)} episodes; limit on the cost: {options.limit}. "
-        f"Learning from the log alone; results go to {options.out}.\n",
+        "A ball rolls round a circle: the faster, the more return. Every step outside its zone costs 1.\n"
+        f"Limit on the cost: {options.limit}. The log: {len(data.episodes)} episodes of other policies, "
+        f"{data.size:,} steps of {ENV}, most of them above the limit.\n"
+        f"A policy is learned from the log alone. Results go to {options.out}.\n",
         highlight=False,
     )
     try:
@@ -122,80 +125,74 @@ def _limits(data: Dataset, options: DemoArgs) -> tuple[str, ...]:
 
 
 def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) -> None:
-    from slater import policy as policies
-    from slater.envs import rollout
     from slater.report.training import Level, draw_training
 
     saved = open_run(options.out)
     (limit,) = result.limits
     assert limit.episode is not None
     assert limit.discounted is not None
-    found: dict[str, Rollout] = {}
-    for name, file in (("mixture", "mixture"), ("last policy", "policy")):
-        policy = policies.load(options.out / f"{file}.safetensors")
-        with console.status(f"{options.episodes} episodes of the {name}"):
-            found[name] = rollout(policy, ENV, options.episodes, seed=0, discount=saved.task.gamma)
-
-    # narrow enough for a terminal of 80 columns: no lines between the columns
-    table = Table(title="What came out, per episode unless said otherwise", box=None)
-    for name in ("", "return", "cost", "limit", "estimated cost"):
-        table.add_column(name, justify="left" if name in ("", "limit") else "right", no_wrap=True)
-    estimates = {
-        "mixture": (result.per_episode or {}).get("cost"),
-        "last policy": saved.metrics.last("ope/cost")["ope/cost"] * limit.episode / limit.discounted,
-    }
-    for name, ran in found.items():
-        summary = ran.summary()
-        cost, estimate = summary["cost"], estimates[name]
-        table.add_row(
-            name, f"{summary['return'].mean:.0f} ± {summary['return'].standard_error:.0f}",
-            f"{cost.mean:.1f} ± {cost.standard_error:.1f}", _verdict(cost.mean, limit.episode),
-            "" if estimate is None else f"{estimate:.1f}",
-        )  # fmt: skip
+    with console.status("episodes in the simulator, until the limit is decided"):
+        certificate = _certificate(options, saved.task.gamma)
+    returns, costs = (np.ravel(certificate.details[f"episode_{what}"]) for what in ("returns", "costs"))
+    learned = Level(float(returns.mean()), float(costs.mean()))
+    told = result.per_episode
+    estimated = None if told is None else Level(told["reward"], told[limit.cost])
     episodes = data.episodes
-    costs = episodes.costs.sum(axis=1)
-    safe = costs <= limit.episode
-    best = None
-    if safe.any():
-        index = int(np.where(safe, episodes.returns, -np.inf).argmax())
-        best = float(episodes.returns[index])
+    logged = np.stack([episodes.returns, episodes.costs.sum(axis=1)], axis=1)
+    safe = logged[logged[:, 1] <= limit.episode]
+    best = safe[safe[:, 0].argmax()] if len(safe) else None
+
+    table = Table(title="Per episode", box=None)
+    for name in ("", "return", "cost", f"limit {limit.episode:g}"):
+        table.add_column(name, justify="right" if name in ("return", "cost") else "left", no_wrap=True)
+    if estimated is not None:
         table.add_row(
-            "best safe episode in data", f"{best:.0f}", f"{costs[index]:.1f}",
-            _verdict(costs[index], limit.episode), "",
+            "what was learned, estimated from the log", f"{estimated.reward:.0f}", f"{estimated.cost:.1f}",
+            _verdict(estimated.cost, limit.episode),
         )  # fmt: skip
     table.add_row(
-        "mean episode in data", f"{episodes.returns.mean():.0f}", f"{costs.mean():.1f}",
-        _verdict(float(costs.mean()), limit.episode), "",
+        f"what was learned, {len(returns)} episodes", _with_error(returns, 0), _with_error(costs, 1),
+        _verdict(learned.cost, limit.episode),
     )  # fmt: skip
-    units = ", ".join(
-        f"{getattr(limit, unit):.4g} {word}"
-        for unit, word in (
-            ("episode", "per episode"), ("discounted", "discounted"), ("step", "per step"),
-            ("normalised", "normalised"),
-        )
+    if best is not None:
+        table.add_row(
+            "best logged episode within the limit", f"{best[0]:.0f}", f"{best[1]:.1f}",
+            _verdict(best[1], limit.episode),
+        )  # fmt: skip
+    mean = logged.mean(axis=0)
+    table.add_row(
+        "the log on average", f"{mean[0]:.0f}", f"{mean[1]:.1f}", _verdict(mean[1], limit.episode)
     )  # fmt: skip
-    console.print(f"\nlimit: {units}", highlight=False)
+    console.print()
     console.print(table)
     console.print(
-        "The estimate is from the log alone: episodes in models of it, checked on groups of its episodes.",
+        "The estimate is from the log alone: episodes in models of it, checked on groups of its episodes.\n"
+        f"The simulator only measured. The limit in other units: {limit.discounted:.4g} discounted, "
+        f"{limit.step:.4g} per step.",
         highlight=False,
     )
     path = options.out / "demo.png"
-    levels = {
-        name: Level(ran.summary()["return"].mean, ran.summary()["cost"].mean) for name, ran in found.items()
-    }
-    logged = np.stack([episodes.returns, costs], axis=1)
-    draw_training(path, saved.metrics.rows, limit, levels, best, logged)
-    console.print(f"\nReward and cost against steps, with the limit: {path}")
-    with console.status("episodes of the mixture until its limit is decided"):
-        certificate = _certificate(options, saved.task.gamma)
+    draw_training(
+        path, saved.metrics.rows, limit, learned, estimated, None if best is None else float(best[0]), logged
+    )
     console.print(f"\nVerdict: {certificate.sentence}", highlight=False)
     console.print(f"By {certificate.evidence_from}", highlight=False)
-    console.print(f"Its picture: {options.out / 'certificate.html'}; the same again with")
-    most = 10 * options.episodes
-    console.print(f"    slater certify {options.out} --env {ENV} --until-decided --at-most {most}")
-    console.print(f"The policy: {options.out / 'mixture.safetensors'}; evaluate it again with")
-    console.print(f"    slater evaluate {options.out} --episodes 100")
+    again = f"slater certify {options.out} --env {ENV} --until-decided --at-most {options.episodes}"
+    for what, how in (
+        ("The picture", path),
+        ("The certificate", options.out / "certificate.html"),
+        ("The policy", options.out / "mixture.safetensors"),
+        ("All of it as a page", f"slater report {options.out}"),
+        ("What another limit would cost", f"slater frontier {options.out}"),
+        ("The verdict again", again),
+    ):
+        console.print(f"{what + ':':31}{how}", highlight=False)
+
+
+def _with_error(values: NDArray[np.floating], digits: int) -> str:
+    """Mean and standard error of independent values."""
+    error = float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return f"{values.mean():.{digits}f} ± {error:.{digits}f}"
 
 
 def _certificate(options: DemoArgs, gamma: float) -> Certificate:
@@ -206,7 +203,7 @@ def _certificate(options: DemoArgs, gamma: float) -> Certificate:
 
     certificate = certify_rollouts(
         policies.load(options.out / "mixture.safetensors"), ENV, limits=[options.limit], gamma=gamma,
-        at_most=10 * options.episodes, name=str(options.out),
+        at_most=options.episodes, name=str(options.out),
     )  # fmt: skip
     certificate = replace(certificate, digest=digest_of(options.out / "mixture.safetensors"))
     certificate.save(options.out / "certificate.json")
