@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from unittest import mock
 
 import jax
 import numpy as np
@@ -14,6 +16,8 @@ import slater.deep as deep
 from slater.deep.compiled import shared
 
 from .problems import QUICK, pointmass
+from .runs import weights
+from .toy import Toy
 
 
 def make(*of: Any) -> Any:
@@ -51,3 +55,34 @@ def test_another_seed_is_not_compiled_again(tmp_path: Path, compilations: list[s
         compilations.clear()
         deep.train("bc", pointmass(), ["5"], tmp_path / str(seed), seed=seed, **QUICK)
     assert not compilations
+
+
+class TwoPhases(Toy):
+    """The toy in two phases; where each was traced."""
+
+    name = "two-phases"
+    traced: ClassVar[list[tuple[str, bool]]] = []
+
+    def phase(self, step: int) -> tuple[str, int]:
+        return ("first", 20) if step < 20 else ("second", self.config.steps)
+
+    def update(self, task, state, batch, key, step, phase):
+        self.traced.append((phase, threading.current_thread() is threading.main_thread()))
+        return super().update(task, state, batch, key, step, phase)
+
+
+def test_a_thread_compiles_each_phase_once_and_the_bits_are_those_of_compiling_when_it_is_due(
+    tmp_path,
+) -> None:
+    from slater.deep.algorithms import registry
+    from slater.deep.engine.iterations import CompilingAhead
+
+    with mock.patch.dict(registry._REGISTRY, {"two-phases": TwoPhases}):
+        deep.train("two-phases", pointmass(), ["5"], tmp_path / "ahead", **QUICK)
+        assert TwoPhases.traced == [("first", False), ("second", False)]
+        TwoPhases.traced.clear()
+        with mock.patch.object(CompilingAhead, "_compile", return_value=None):
+            # another limit is another task, which shares no code with the one before
+            deep.train("two-phases", pointmass(), ["5.0001"], tmp_path / "due", **QUICK)
+    assert TwoPhases.traced == [("first", True), ("second", True)]
+    assert weights(tmp_path / "ahead") == weights(tmp_path / "due")

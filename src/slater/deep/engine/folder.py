@@ -31,6 +31,9 @@ __all__ = [
     "RunFolder", "algorithm_as_begun", "algorithm_of", "member_networks", "member_policies", "run_on",
 ]  # fmt: skip
 
+#: file of the whole state, the step and the members so far
+CHECKPOINT = "checkpoint.safetensors"
+
 
 def algorithm_of(run: Run, dataset: Dataset | StoredDataset | None = None) -> Algorithm[Any, Any]:
     """The algorithm of a run with its settings; with the data, those decided that are left to them."""
@@ -88,6 +91,11 @@ class RunFolder:
         self.saved = -1
         self.members: list[Member] = []
 
+    @property
+    def begun(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return (self.path / CHECKPOINT).exists()
+
     def claim(self, run: Run, config: Any, task: Task, state_bytes: int, env_id: str | None = None) -> None:
         """Say before training starts that the folder cannot be written or the disk is too small."""
         try:
@@ -108,9 +116,9 @@ class RunFolder:
 
     def load(self, initial: Any) -> tuple[Any, int]:
         """State and step of the checkpoint, or `initial` and 0."""
-        path = self.path / "checkpoint.safetensors"
-        if not path.exists():
+        if not self.begun:
             return initial, 0
+        path = self.path / CHECKPOINT
         state, record = checkpoint.restore(path, initial)
         if any("kind" not in member for member in record["members"]):
             raise InputError(
@@ -130,7 +138,7 @@ class RunFolder:
             return
         record = {"step": step, "members": [dataclasses.asdict(m) for m in self.members]}
         try:
-            checkpoint.save(self.path / "checkpoint.safetensors", state, record)
+            checkpoint.save(self.path / CHECKPOINT, state, record)
         except OSError as error:
             raise InputError(
                 f"the checkpoint of step {step} could not be written to {self.path} ({error.strerror}); "

@@ -1,20 +1,35 @@
-"""Iterations as compiled code: the first state, one iteration, and a chunk of them as one call."""
+"""Iterations as compiled code: the first state, one iteration, and a chunk of them as one call.
+
+A run has phases with code of their own. XLA compiles without Python's lock, so a thread compiles what comes
+later while the first state is made and the first phases run (`CompilingAhead`): a second core, where there is
+one, does it in no time of the run's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.compiled import shared
 from slater.deep.task import Task
 
-__all__ = ["EXPLOSION", "compile_chunk", "initial_state", "iteration", "run_iterations"]
+__all__ = [
+    "EXPLOSION",
+    "CompilingAhead",
+    "blank_state",
+    "compile_chunk",
+    "initial_state",
+    "iteration",
+    "run_iterations",
+]
 
 #: no loss of scaled utilities comes near this while training is sane
 EXPLOSION = 1e8
@@ -23,6 +38,12 @@ EXPLOSION = 1e8
 def initial_state(algorithm: Algorithm[Any, Any], task: Task, key: Array) -> Any:
     """The first state, compiled in one piece: each array its own buffer, which a chunk may reuse."""
     return shared(_compile_init, algorithm, task)(key)
+
+
+def blank_state(algorithm: Algorithm[Any, Any], task: Task, key: Array) -> Any:
+    """A state of zeros with the shapes of the first one, which is not compiled for it."""
+    shapes = jax.eval_shape(shared(_compile_init, algorithm, task), key)
+    return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), shapes)
 
 
 def _compile_init(algorithm: Algorithm[Any, Any], task: Task) -> Callable[[Array], Any]:
@@ -69,6 +90,37 @@ def _compile_chunk(algorithm: Algorithm[Any, Any], task: Task) -> Callable[..., 
         return run_iterations(one, state, start, stop)
 
     return chunk
+
+
+class CompilingAhead:
+    """The phases of a run, compiled in their order by a thread; `await_code` waits for the code of one.
+
+    A phase is compiled by running none of its iterations. What goes wrong there goes wrong again where the
+    phase is run, and is raised there.
+    """
+
+    def __init__(
+        self, chunk: Callable[..., tuple[Any, dict[str, Array], Array]], constants: tuple[Any, Array],
+        blank: Any, phases: Sequence[str],
+    ) -> None:  # fmt: skip
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compiling")
+        self._state = blank
+        self._made: dict[str, Future[None]] = {
+            phase: self._thread.submit(self._compile, chunk, constants, phase) for phase in phases
+        }
+
+    def _compile(self, chunk: Callable[..., Any], constants: tuple[Any, Array], phase: str) -> None:
+        # the state is given back as it was, in buffers that were reused: one is enough for all phases
+        self._state, _, _ = chunk(constants, self._state, jnp.asarray(0), jnp.asarray(0), phase)
+
+    def await_code(self, phase: str) -> None:
+        """Wait until `phase` is compiled, if it is one of those ahead."""
+        if phase in self._made:
+            wait([self._made.pop(phase)])
+
+    def close(self) -> None:
+        """Compile no more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def run_iterations(

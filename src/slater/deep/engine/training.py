@@ -9,7 +9,7 @@ evaluation, a checkpoint, a change of phase, the next shard of data larger than 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,13 @@ from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import on_device
 from slater.deep.engine.finish import finish
 from slater.deep.engine.folder import RunFolder, algorithm_as_begun, algorithm_of, run_on
-from slater.deep.engine.iterations import EXPLOSION, compile_chunk, initial_state
+from slater.deep.engine.iterations import (
+    EXPLOSION,
+    CompilingAhead,
+    blank_state,
+    compile_chunk,
+    initial_state,
+)
 from slater.deep.engine.sources import BatchSource, Shards, Whole, fits
 from slater.deep.task import Task
 from slater.disk import locked
@@ -215,26 +221,42 @@ class Training:
     def _loop(self) -> Any:
         """The state after the last iteration."""
         chunk, steps = compile_chunk(self.algorithm, self.task), self.algorithm.config.steps
-        state, step = self.begin(initial_state(self.algorithm, self.task, self.key))
+        ahead = self._compiling(chunk)
         interrupted = False
-        with on_interrupt() as asked:
-            while step < steps and not interrupted:
-                phase, stop = self.next_stop(step)
-                before = time.perf_counter()
-                constants = (self.source.at(step), self.key)
-                state, sums, bad = chunk(constants, state, jnp.asarray(step), jnp.asarray(stop), phase)
-                row = {name: float(total) / (stop - step) for name, total in sums.items()}
-                rate = (stop - step) / (time.perf_counter() - before)
-                self.record(state, stop, phase, row, int(bad), rate)
-                step = stop
-                interrupted = asked.is_set()
-                if step % self.run.checkpoint_every == 0 or interrupted:
-                    self.folder.save(state, step)
+        try:
+            state, step = self.begin(initial_state(self.algorithm, self.task, self.key))
+            with on_interrupt() as asked:
+                while step < steps and not interrupted:
+                    phase, stop = self.next_stop(step)
+                    ahead.await_code(phase)
+                    before = time.perf_counter()
+                    constants = (self.source.at(step), self.key)
+                    state, sums, bad = chunk(constants, state, jnp.asarray(step), jnp.asarray(stop), phase)
+                    row = {name: float(total) / (stop - step) for name, total in sums.items()}
+                    rate = (stop - step) / (time.perf_counter() - before)
+                    self.record(state, stop, phase, row, int(bad), rate)
+                    step = stop
+                    interrupted = asked.is_set()
+                    if step % self.run.checkpoint_every == 0 or interrupted:
+                        self.folder.save(state, step)
+        finally:
+            ahead.close()
         self.stop(state, step)
         if interrupted:
             path = self.folder.path
             raise Interrupted(f"stopped after {step} of {steps} steps; resume {path} to go on.", path)
         return state
+
+    def _compiling(self, chunk: Callable[..., Any]) -> CompilingAhead:
+        """A thread that compiles the phases of a new run; one that goes on has most of them behind it."""
+        if self.folder.begun:
+            return CompilingAhead(chunk, (None, self.key), None, ())
+        phases, step = dict[str, None](), 0
+        while step < self.algorithm.config.steps:
+            phase, step = self.algorithm.phase(step)
+            phases[phase] = None
+        blank = blank_state(self.algorithm, self.task, self.key)
+        return CompilingAhead(chunk, (self.source.at(0), self.key), blank, tuple(phases))
 
     def begin(self, initial: Any) -> tuple[Any, int]:
         """Claim the folder; the state and the step to go on from, `initial` and 0 in a new run."""
