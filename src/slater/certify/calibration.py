@@ -4,7 +4,8 @@
               other gate; below the estimate likewise
     quantile  conformal: the next policy like those of the bank exceeds it with probability at most the error
     factor    the quantile over all policies, times the least of `INFLATIONS` under which the rate of errors,
-              each task under the quantile of the others, is at most nominal: policies of one task err alike
+              each task under the quantile of the others, is at most nominal: policies of one task err alike;
+              at least that of a larger error
 
 The rate that is published leaves the task out of *both*: for every task, quantile and inflation are found
 from the others alone, and its policies are counted under them. So nothing that is counted has chosen
@@ -50,6 +51,8 @@ FEWEST_POLICIES, FEWEST_TASKS, FEWEST_GATED_TASKS = 120, 6, 4
 NO_CALIBRATION = (
     "no bank of policies of known truth has calibrated estimates from the log alone, so they decide nothing."
 )
+#: errors that calibrations are made for
+ERRORS = (0.1, 0.05, 0.025, 0.01)
 #: names of the two calibrations, by whether they are of policies that imitate
 KINDS = {True: "imitation", False: "other"}
 #: a factor may be up to this many times the bank's quantile
@@ -156,7 +159,13 @@ def _quantiles(scores: F64, error: float) -> F64:
 
 
 def _factors(scores: Mapping[str, F64], error: float) -> F64:
-    """The factors of a bank of scores by task, (2,): quantiles times the inflation that they need."""
+    """The factors of a bank of scores by task, (2,); never less than those of a larger error."""
+    errors = [error, *(larger for larger in ERRORS if larger > error + 1e-9)]
+    return np.asarray(np.max([_inflated(scores, one) for one in errors], axis=0))
+
+
+def _inflated(scores: Mapping[str, F64], error: float) -> F64:
+    """Quantiles times the inflation that they need, (2,)."""
     every = np.concatenate(list(scores.values()))
     if len(scores) < 2:
         return np.full(2, math.inf)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +36,9 @@ from slater.deep.task import Task, normalised, scaled_actions, state_task
 from slater.disk import write_atomic
 from slater.limits import Limit
 
-__all__ = ["CERTIFYING", "Estimators", "Said", "estimators_of", "settings_record", "with_limits"]
+__all__ = [
+    "CERTIFYING", "Estimators", "Said", "estimators_of", "same_settings", "settings_record", "with_limits",
+]  # fmt: skip
 
 F64 = NDArray[np.float64]
 
@@ -76,6 +78,25 @@ def settings_record(settings: StudySettings) -> dict[str, Any]:
     }  # fmt: skip
     plain: dict[str, Any] = json.loads(json.dumps(record))
     return plain
+
+
+def same_settings(measured: Mapping[str, Any], settings: StudySettings) -> bool:
+    """Whether estimators of `settings` are those that a record of `settings_record` was measured with.
+
+    A setting that the record does not name is younger than it. It must have its default, by which a new
+    setting leaves everything as it was.
+    """
+
+    def same(then: Any, now: Any, default: Any) -> bool:
+        if not isinstance(now, dict):
+            return bool(then == now)
+        known = isinstance(then, dict) and set(then) <= set(now)
+        return known and all(
+            same(then[name], value, default[name]) if name in then else value == default[name]
+            for name, value in now.items()
+        )
+
+    return same(dict(measured), settings_record(settings), settings_record(StudySettings()))
 
 
 class Said(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from slater.certify.acting import acting, parts_of
 from slater.certify.calibration import Calibration, calibration_gate, read_calibration, shipped_record
 from slater.certify.estimates import FEWEST_EPISODES, LARGEST_SHARE_OUTSIDE, Opinion, judge_estimates
-from slater.certify.estimators import CERTIFYING, estimators_of, settings_record
+from slater.certify.estimators import CERTIFYING, estimators_of, same_settings
 from slater.certify.verdict import Certificate, Gate, error_of_each
 from slater.data import Dataset
 from slater.deep.ope.closed_loop import ClosedLoop
@@ -35,7 +35,7 @@ HOW_MADE = {
 def _calibration_for(settings: StudySettings, confidence: float, *, imitates: bool) -> Calibration | None:
     """The package's calibration, if it was measured with estimators of these settings."""
     record = shipped_record()
-    if record is None or record["settings"] != settings_record(settings):
+    if record is None or not same_settings(record["settings"], settings):
         return None
     return read_calibration(record, confidence, imitates=imitates)
 

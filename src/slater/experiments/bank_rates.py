@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.certify.bounds import betting_lower, betting_upper, share_lower, share_upper
-from slater.certify.calibration import KINDS, BankRow, Calibration, calibrate, left_out
+from slater.certify.calibration import ERRORS, KINDS, BankRow, Calibration, calibrate, left_out
 from slater.certify.estimates import LARGEST_SHARE_OUTSIDE, Standing, agree, combined
 
 __all__ = ["CONFIDENCES", "Line", "bank_rows", "summary"]
 
-CONFIDENCES = (0.9, 0.95, 0.975, 0.99)
+CONFIDENCES = tuple(1.0 - error for error in ERRORS)
 #: see `slater.experiments.bank`
 Line = Mapping[str, Any]
 

@@ -52,11 +52,12 @@ def draw_bank(path: Path, lines: Sequence[Mapping[str, Any]], summary: Mapping[s
         (0.07, "other", "too_low", "#e59866", "others: upper bound below the truth"),
         (0.2, "other", "too_high", "#7fb3d5", "others: lower bound above it"),
     ):
-        for place, row in enumerate(by_kind[kind]):
+        tried = [(place, row) for place, row in enumerate(by_kind[kind]) if row["tried"]]
+        for place, row in tried:
             rate, ends = row[key], row[f"{key}_interval"]
             right.errorbar(
                 place + shift, rate, yerr=[[rate - ends[0]], [ends[1] - rate]], fmt="o", color=colour,
-                label=label if place == 0 else None,
+                label=label if place == tried[0][0] else None,
             )  # fmt: skip
     nominal = [1.0 - row["confidence"] for row in rows]
     right.plot(range(len(rows)), nominal, color="black", ls="--", marker="_", lw=0.8, label="nominal rate")
