@@ -179,6 +179,7 @@ def test_the_worst_limit_of_a_policy_counts() -> None:
 
 def test_a_stricter_calibration_stands_in_for_one_that_was_wrong_too_often() -> None:
     good = _calibration(0.975, gated=120)
+
     def record_of(*rows: Calibration) -> dict[str, Any]:
         return {"calibrations": {"imitation": [row.as_dict() for row in rows], "other": []}}
 
