@@ -43,8 +43,7 @@ def policies(count: int, folder: Path) -> list[str]:
     for number in range(count):
         rng = np.random.default_rng(number)
         weights = tuple(
-            (rng.standard_normal((a, b)) / np.sqrt(a)).astype(np.float32)
-            for a, b in pairwise(sizes)
+            (rng.standard_normal((a, b)) / np.sqrt(a)).astype(np.float32) for a, b in pairwise(sizes)
         )
         biases = tuple(np.zeros(b, np.float32) for b in sizes[1:])
         policy = GaussianPolicy(weights, biases, mean, std, log.action_low, log.action_high, (-5.0, -1.0))
