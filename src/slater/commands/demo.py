@@ -29,8 +29,6 @@ ENV = "bullet/BallCircle"
 EVERY = 2_000
 #: PDCA's default: from all starts once, and from the best two once more
 STEPS = 14_030
-#: of the verdict: what was learned costs nearly what its limit allows, and few episodes are to decide
-CONFIDENCE = 0.9
 #: its other settings
 SETTINGS: Mapping[str, Any] = {}
 
@@ -57,7 +55,7 @@ class DemoArgs:
     """seed of the run, or of the tabular problem and its data"""
     out: Path = Path("runs/demo")
     """folder of the run and of the figure"""
-    episodes: int = 400
+    episodes: int = 1000
     """episodes of the verdict at most; it stops when the limit is decided"""
     tabular: bool = False
     """a small random problem instead, where the exact optimum is known; takes seconds"""
@@ -180,7 +178,6 @@ def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) 
     console.print(f"\nVerdict: {certificate.sentence}", highlight=False)
     console.print(f"By {certificate.evidence_from}", highlight=False)
     again = f"slater certify {options.out} --env {ENV} --until-decided --at-most {options.episodes}"
-    again += f" --confidence {CONFIDENCE:g}"
     for what, how in (
         ("The picture", path),
         ("The certificate", options.out / "certificate.html"),
@@ -206,7 +203,7 @@ def _certificate(options: DemoArgs, gamma: float) -> Certificate:
 
     certificate = certify_rollouts(
         policies.load(options.out / "mixture.safetensors"), ENV, limits=[options.limit], gamma=gamma,
-        at_most=options.episodes, name=str(options.out), confidence=CONFIDENCE,
+        at_most=options.episodes, name=str(options.out),
     )  # fmt: skip
     certificate = replace(certificate, digest=digest_of(options.out / "mixture.safetensors"))
     certificate.save(options.out / "certificate.json")
