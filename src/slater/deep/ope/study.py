@@ -15,8 +15,11 @@ import dataclasses
 import hashlib
 import json
 import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +44,7 @@ from slater.deep.ope.cloning import (
     log_densities,
     one_of,
 )
-from slater.deep.ope.closed_loop import WINDOW, Judged
+from slater.deep.ope.closed_loop import WINDOW
 from slater.deep.ope.cohorts import (
     LEAST_EPISODES,
     Cohorts,
@@ -53,7 +56,6 @@ from slater.deep.ope.cohorts import (
 from slater.deep.ope.ensemble import (
     Ensemble,
     EnsembleSettings,
-    careful,
     fit_ensemble,
     random_ensemble,
     rollout_length,
@@ -67,6 +69,10 @@ __all__ = ["Study", "StudySettings", "can_be_studied", "study"]
 F64 = NDArray[np.float64]
 #: held-out episodes of a cohort that are replayed at most
 MOST_REPLAYED = 20
+#: nats per episode up to which a clone is taken to act as its source did. 6 to 7 on CarCircle for clones that
+#: cost what their sources do, 36 for one that cost 8.8 instead of 4.8
+ALIKE = 10.0
+
 #: part of a cache's name; to be raised when the same settings would give another study
 VERSION = 3
 
@@ -119,6 +125,12 @@ class Study:
         return self.ensemble.only(slice(self.steering, None)) if self.steering else self.ensemble
 
     @property
+    def alike(self) -> NDArray[np.bool_]:
+        """Whether each clone is known to act as its cohort did, (K,): by its divergence over an episode."""
+        lengths = self.cohorts.means(self.sums)[0][:, -1]
+        return np.asarray(np.nan_to_num(self.divergence * lengths, nan=np.inf) <= ALIKE)
+
+    @property
     def count(self) -> int:
         """P."""
         return len(self.likelihoods)
@@ -126,23 +138,6 @@ class Study:
     def policy(self, index: int) -> PolicyNetwork:
         """Clone `index` of a cohort, or, from K on, a column."""
         return one_of(self.policies, index)
-
-    @cached_property
-    def _careful(self) -> Any:
-        return careful(self.task, self.judges, self.initial)
-
-    def estimates(self, policies: list[PolicyNetwork], key: Array, tick: Tick | None = None) -> Judged:
-        """What the networks that judge say of each of the policies; `tick` hears of every one."""
-        mean, spread, error = [], [], []
-        for number, policy in enumerate(policies):
-            values = self._careful(policy, jax.random.fold_in(key, number))
-            copies = np.asarray(values.mean, np.float64)
-            mean.append(copies.mean(axis=0))
-            spread.append(copies.std(axis=0, ddof=1) if len(copies) > 1 else np.zeros(copies.shape[1]))
-            error.append(np.sqrt(np.mean(np.asarray(values.error, np.float64) ** 2, axis=0) / len(copies)))
-            if tick is not None:
-                tick("estimates of the policies", number + 1, len(policies))
-        return Judged(np.array(mean), np.array(spread), np.array(error))
 
     def replays(self, dataset: Dataset) -> F64:
         """Mean error of the ensemble's sums over held-out episodes in replays, per cohort, (K, 1+I), J-units.
@@ -280,21 +275,46 @@ def _studied(dataset: Dataset, task: Task, settings: StudySettings, tick: Tick |
                 chance = row_weights(weights[rows], multiplier, settings.in_sample.temperature)
                 rows_of[part].append(drawn_rows(rows, size, 0, chance))
     densities = log_densities(dataset, task)
-    policies, likelihoods = clone_many(
-        task, jnp.asarray(columns["obs"]), jnp.asarray(columns["actions"]),
+    clones = partial(
+        clone_many, task, jnp.asarray(columns["obs"]), jnp.asarray(columns["actions"]),
         jnp.asarray(np.stack(rows_of[True])), jnp.asarray(np.stack(rows_of[False])),
         settings.clones, None if densities is None else jnp.asarray(densities),
         # rows of sources are one policy's; groups that were found by likelihood may be of several
-        np.arange(len(rows_of[True])) < (len(train) if cohorts.named else 0), tick,
+        np.arange(len(rows_of[True])) < (len(train) if cohorts.named else 0),
     )  # fmt: skip
+    with _Beside(clones) as beside:
+        ensemble = fit_ensemble(dataset.subset(~cohorts.held), task, settings.ensemble, tick)
+        policies, likelihoods = beside.result()
     divergence = np.full(len(train), np.nan)
     if densities is not None:
         divergence = np.nanmean(densities[judge], axis=1) - likelihoods[: len(train)]
-    ensemble = fit_ensemble(dataset.subset(~cohorts.held), task, settings.ensemble, tick)
     return Study(
         task, cohorts, policies, likelihoods, divergence, ensemble, outcomes(dataset, task),
         dataset.initial_observations, _key(dataset, task, settings), settings.steering,
     )  # fmt: skip
+
+
+class _Beside:
+    """Work in a thread of its own beside that of the block: XLA computes without Python's lock, so that a
+    second core, where there is one, does it in no time. The block left early, by Ctrl-C say, ends it too.
+
+    work: takes a `Tick`, by which it is ended between two pieces of it
+    """
+
+    def __init__(self, work: Callable[[Tick], Any]) -> None:
+        self._work, self._ended = work, threading.Event()
+
+    def __enter__(self) -> Future[Any]:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="clones")
+        return self._thread.submit(self._work, self._tick)
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.shutdown()
+
+    def _tick(self, what: str, done: int, total: int) -> None:
+        if self._ended.is_set() and done < total:
+            raise CancelledError(what)
 
 
 def _read(path: Path, dataset: Dataset, task: Task, settings: StudySettings) -> Study:
