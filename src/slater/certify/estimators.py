@@ -20,16 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.certify import fitted_q as fitted_q_settings
 from slater.certify.acting import acting, chosen, parts_of
 from slater.certify.distance import outside_of, plane_of
 from slater.certify.estimates import Opinion, Standing, standing
-from slater.certify.fitted_q import FittedQ, fitted_q_of
 from slater.certify.modelled import ROLLOUTS, rolled_out
 from slater.data import Dataset
+from slater.deep.ope import finite_q
 from slater.deep.ope.cloning import CloneSettings
 from slater.deep.ope.closed_loop import ClosedLoop, Judged, judge
 from slater.deep.ope.ensemble import EnsembleSettings
+from slater.deep.ope.finite_q import FiniteQ, finite_q_of
 from slater.deep.ope.in_sample import InSampleSettings
 from slater.deep.ope.study import Study, StudySettings, study
 from slater.deep.task import Task, normalised, scaled_actions, state_task
@@ -72,7 +72,7 @@ def settings_record(settings: StudySettings) -> dict[str, Any]:
     record = {
         "study": dataclasses.asdict(settings), "rollouts": ROLLOUTS, "version": VERSION,
         "fitted_q": {
-            name.lower(): getattr(fitted_q_settings, name)
+            name.lower(): getattr(finite_q, name)
             for name in ("ROWS", "FEATURES", "COPIES", "RIDGE", "WIDTHS")
         },
     }  # fmt: skip
@@ -146,12 +146,12 @@ class Estimators:
         return horizon
 
     @cached_property
-    def fitted_q(self) -> FittedQ:
+    def fitted_q(self) -> FiniteQ:
         """What fitted Q of every policy shares."""
         task, data = self.task, self.data
         rows = np.flatnonzero(data.next_known)
         episode = np.repeat(np.arange(len(data.episodes)), data.episodes.lengths)[rows]
-        return fitted_q_of(
+        return finite_q_of(
             normalised(data.observations[rows], task), self._logged_actions[rows], data.costs[rows],
             1.0 - data.terminals[rows], normalised(data.next_observations[rows], task), episode,
             normalised(data.initial_observations, task), self.horizon,

@@ -136,10 +136,9 @@ def _without_game(result: Any, dataset: Any, folder: Path) -> F64 | None:
     """Weights, (members,), of the choice among the log's own policies alone; None: the run studied no log."""
     if "reference" not in result.details:
         return None
-    import jax
-
     from slater.deep.engine.folder import algorithm_of, run_on
     from slater.deep.ope.choice import choose, verdict
+    from slater.deep.ope.judges import judges_of
     from slater.deep.ope.study import cache_folder, study
     from slater.runs.result import from_log
 
@@ -147,10 +146,10 @@ def _without_game(result: Any, dataset: Any, folder: Path) -> F64 | None:
     algorithm: Any = algorithm_of(run, dataset)
     task = algorithm.task(dataset, run.limits)
     own = study(dataset, task, algorithm.output.settings, cache_folder())
-    said = own.estimates([own.policy(k) for k in range(own.count)], jax.random.key(0))
+    found = verdict(task, own, judges_of(task, own, dataset), own.replays(dataset))
     weights = np.zeros(len(result.members))
     logged = [k for k, member in enumerate(result.members) if from_log(member.kind)]
-    weights[logged] = choose(task, verdict(task, own, said, own.replays(dataset))).weights
+    weights[logged] = choose(task, found).weights
     return weights
 
 

@@ -15,7 +15,7 @@ from slater.deep.game.dual import EXP3, PID, ExponentiatedGradient, ProjectedGra
 from slater.deep.game.primal import AnchoredGradient
 from slater.deep.nets.policy import Categorical, Gaussian, make_policy
 from slater.deep.ope.calibration import Calibration
-from slater.deep.ope.choice import STARTED_SCALES, Verdict, choose, starting_cohorts
+from slater.deep.ope.choice import RETURN_SCALES, UNSEEN, Verdict, choose, starting_cohorts
 from slater.deep.ope.closed_loop import Judged, judge
 from slater.deep.ope.cohorts import Cohorts, reference
 from slater.deep.task import state_task
@@ -139,7 +139,9 @@ def log_of_four():
     sums[:, :2] += np.random.default_rng(0).normal(size=(400, 2)) * [5.0, 1.0]
     names = ("safe", "reckless", "middle", "idle")
     cohorts = Cohorts(names, labels, np.arange(400) % 20 < 4, named=True)
-    return SimpleNamespace(cohorts=cohorts, sums=sums, divergence=np.zeros(4), task=task_of())
+    return SimpleNamespace(
+        cohorts=cohorts, sums=sums, divergence=np.zeros(4), alike=np.ones(4, bool), task=task_of()
+    )
 
 
 def test_a_game_starts_from_the_cohorts_of_the_best_mixture_at_the_limits_price():
@@ -163,7 +165,8 @@ def judged(study, claims, passes_for):
     assert check.right.tolist() == passes_for
     calibration = Calibration((0.0, 1.0), np.ones(2), np.zeros(1), np.array([500.0, 10.0]), (0.0, 0.0))
     best = reference(study.cohorts, study.sums, task.tau)
-    return task, Verdict(study, said, {"ensemble": check}, best, calibration)
+    own = SimpleNamespace(name="ensemble", of_log=said)
+    return task, Verdict(study, {"ensemble": own}, {"ensemble": check}, best, calibration)
 
 
 def test_a_policy_that_was_played_from_a_clone_is_judged_by_the_change_from_there():
@@ -182,7 +185,7 @@ def test_a_policy_that_was_played_from_a_clone_is_judged_by_the_change_from_ther
     assert started.bounds[-1, 0] < said[0] < truth[0]
     assert started.bounds[-1, 1] > said[1] > truth[1]
     half, change = 10.0, 40.0
-    wanted = said[0] - STARTED_SCALES * np.hypot(half, 0.25 * change)
+    wanted = said[0] - RETURN_SCALES * np.hypot(half, 0.25 * change)
     assert started.bounds[-1, 0] == pytest.approx(wanted, rel=1e-6)
     assert started.weights[-1] > 0  # better than the clone that it was played from
 
@@ -205,3 +208,14 @@ def test_where_the_estimator_is_wrong_only_policies_near_cohorts_that_it_is_righ
     assert weights[2] == pytest.approx(1.0)
     # and the log speaks alone for the clone that the estimator is wrong about
     assert choose(task, found).estimates.mean[3, 1] == pytest.approx(means[3, 1])
+
+
+def test_a_cohort_without_a_cost_may_still_have_one_that_few_episodes_do_not_show():
+    """Of 100 idle episodes none cost anything: it counts with what 2 in 101 of a limit's size would add."""
+    study = log_of_four()
+    study.sums[study.cohorts.labels == 3, 1] = 0.0
+    means, _ = study.cohorts.means(study.sums)
+    task, found = judged(study, means, [True] * 4)
+    bounds = choose(task, found).bounds
+    assert bounds[3, 1] == pytest.approx(UNSEEN * 10.0 / 101)
+    assert np.all(bounds[:, 1] > means[:, 1])

@@ -5,7 +5,8 @@ bounds: a policy that the log has not seen counts with its estimate and k scales
 errors over the log's cohorts (`slater.deep.ope.calibration`), by networks that steered no multiplier.
 
 A cohort's clone is worth what its cohort did, up to what the clone does otherwise; that is what the log
-itself says, with the log's standard error:
+itself says, with the log's standard error, and with what too few episodes may not have shown: a cohort of n
+episodes without a cost may still have one of a limit's size in 2 of n + 1.
 
     its return  the cohort's, where the estimate agrees in closed loop; else the lesser of the two
     its cost    the cohort's and a standard error, or the estimate of the clone if that is more. Where
@@ -29,6 +30,7 @@ labelled as not judged.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,6 +48,7 @@ from slater.deep.ope.closed_loop import (
     sentence,
 )
 from slater.deep.ope.cohorts import Reference, reference
+from slater.deep.ope.judges import Judge, Rollouts
 from slater.deep.ope.study import Study
 from slater.deep.task import Task
 from slater.mixing import best_mixture, lp_weights
@@ -55,27 +58,24 @@ __all__ = ["Choice", "Verdict", "choose", "starting_cohorts", "verdict"]
 F64 = NDArray[np.float64]
 #: standard errors of the log's means by which a clone counts as worse than its cohort
 LOG_ERRORS = 1.0
-#: nats per episode up to which a clone is taken to act as its source did. 6 to 7 on CarCircle for clones that
-#: cost what their sources do, 36 for one that cost 8.8 instead of 4.8
-ALIKE = 10.0
-
-#: a policy that was played from a clone: scales by which it counts as worse than its estimate, and the share
-#: of the change from its start that is part of the scale
-STARTED_SCALES, CHANGE_SHARE = 1.0, 0.25
+#: what never happened in n episodes may happen in this of n + 1 (a chance of e^-2 is left), and cost a limit
+UNSEEN = 2.0
+#: a policy that was played from a clone: scales by which its return and its costs count as worse than their
+#: estimates, and the share of the change from its start that is part of the scale
+RETURN_SCALES, COST_SCALES, CHANGE_SHARE = 1.0, 2.0, 0.25
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
     """What a studied log says about estimators, before any policy of a run is looked at.
 
-    said: of the log's own policies (clones of the cohorts, then in-sample ones)
-    checks: of every estimator that was tried, by its name
+    judges, checks: every estimator that was asked, and its check, by its name
     reference: the best mixture of the cohorts within the limits, by their logged means
     calibration: of the estimator that judges; None: nothing is judged
     """
 
     study: Study
-    said: Judged
+    judges: dict[str, Judge]
     checks: dict[str, ClosedLoop]
     reference: Reference
     calibration: Calibration | None
@@ -89,6 +89,16 @@ class Verdict:
     def judge(self) -> ClosedLoop | None:
         """The check of the estimator that judges, if only near some cohorts; None: nothing is judged."""
         return self.best or nearby_estimator(list(self.checks.values()))
+
+    @property
+    def estimator(self) -> Judge:
+        """The one that judges; where nothing is judged, the first, whose word is shown and not used."""
+        return self.judges[next(iter(self.judges)) if self.judge is None else self.judge.name]
+
+    @property
+    def said(self) -> Judged:
+        """What it says of the log's own policies: clones of the cohorts, then in-sample ones."""
+        return self.estimator.of_log
 
     def line(self, task: Task) -> str:
         """One sentence for the user."""
@@ -145,26 +155,30 @@ class Choice:
         return np.asarray(self.weights[used] @ self.estimates.mean[used])
 
 
-def verdict(task: Task, study: Study, said: Judged, replayed: F64) -> Verdict:
-    """The check of the estimators on the cohorts' clones.
+def verdict(task: Task, study: Study, judges: Iterable[Judge], replayed: F64) -> Verdict:
+    """The check of the estimators on the cohorts' clones, one after the other until one passes.
 
-    said: of all of the study's policies, by `Study.estimates`; replayed: by `Study.replays`. Neither depends
-    on a limit.
+    replayed: by `Study.replays`, which does not depend on a limit.
     """
-    clones = said.first(len(study.cohorts))
-    check = judge(task, study.cohorts, study.sums, "ensemble", clones, replayed, alike(study))
-    calibration = None
-    if check.passes or check.right_nearby:
-        counted = ~check.clone_differs if check.passes else check.right
-        calibration = calibrate(task, study.cohorts, study.sums, counted, clones, alike(study))
+    checks: dict[str, ClosedLoop] = {}
+    asked: dict[str, Judge] = {}
+    for one in judges:
+        asked[one.name] = one
+        clones = one.of_log.first(len(study.cohorts))
+        # replays are of the ensemble: they excuse a clone, not an estimator that needs no model
+        excuses = replayed if isinstance(one, Rollouts) else None
+        checks[one.name] = judge(task, study.cohorts, study.sums, one.name, clones, excuses, study.alike)
+        if checks[one.name].passes:
+            break
     best = reference(study.cohorts, study.sums, task.tau)
-    return Verdict(study, said, {check.name: check}, best, calibration)
-
-
-def alike(study: Study) -> NDArray[np.bool_]:
-    """Whether each clone is known to act as its cohort did, (K,): by its divergence over an episode."""
-    lengths = study.cohorts.means(study.sums)[0][:, -1]
-    return np.asarray(np.nan_to_num(study.divergence * lengths, nan=np.inf) <= ALIKE)
+    found = Verdict(study, asked, checks, best, None)
+    if (check := found.judge) is None:
+        return found
+    counted = ~check.clone_differs if check.passes else check.right
+    clones = found.said.first(len(study.cohorts))
+    return replace(
+        found, calibration=calibrate(task, study.cohorts, study.sums, counted, clones, study.alike)
+    )
 
 
 def choose(
@@ -180,8 +194,10 @@ def choose(
     tau, unsafe = np.asarray(task.tau, dtype=np.float64), np.append(-1.0, np.ones(task.costs))
     logged, sampling = study.cohorts.means(study.sums)
     by_log = logged[:, :-1].copy()
-    by_log[:, 1:] += LOG_ERRORS * sampling[:, 1:-1]
-    known, judge = alike(study), found.judge
+    unseen = UNSEEN * tau / (1.0 + study.cohorts.counts[:, None])
+    by_log[:, 1:] += np.sqrt((LOG_ERRORS * sampling[:, 1:-1]) ** 2 + unseen**2)
+    scales = np.append(RETURN_SCALES, np.full(task.costs, COST_SCALES))
+    known, judge = study.alike, found.judge
     if judge is None or found.calibration is None:
         weights = np.zeros(len(said.mean))
         mixed = np.flatnonzero(known) if known.any() else np.arange(clones)
@@ -200,8 +216,9 @@ def choose(
                 half, change = apart[cohort] / 2.0, estimates[place] - estimates[cohort]
                 parts = (said.spread[place, :-1], said.error[place, :-1], half, CHANGE_SHARE * change)
                 scale = np.sqrt(np.sum(np.square(parts), axis=0))
+                scale[1:] = np.sqrt(scale[1:] ** 2 + unseen[cohort] ** 2)
                 estimates[place] += half
-                bounds[place] = estimates[place] + unsafe * STARTED_SCALES * scale
+                bounds[place] = estimates[place] + unsafe * scales * scale
                 eligible[place] |= agrees[cohort]
     beyond = found.calibration.scale(said)[:clones, 1:] * found.calibration.excess
     estimates[:clones, 1:] -= np.where(known[:, None], beyond, 0.0)
@@ -210,10 +227,11 @@ def choose(
     worse = np.where((known & ~agrees)[:, None], by_log, worse)
     bounds[:clones] = worse
     bounds[:clones, 0] = np.where(agrees, by_log[:, 0], worse[:, 0])
-    # what a clone is said to be worth is what it counts with, but for the log's standard error
+    # what a clone is said to be worth: its return as it counts; its cost by the log where it is known to act
+    # as its source did, else the middle of what the log says and what it counts with
     estimates[:clones, 0] = bounds[:clones, 0]
-    own = np.maximum(logged[:, 1:-1], estimates[:clones, 1:])
-    estimates[:clones, 1:] = np.where((known & ~agrees)[:, None], logged[:, 1:-1], own)
+    between = (logged[:, 1:-1] + np.maximum(logged[:, 1:-1], estimates[:clones, 1:])) / 2.0
+    estimates[:clones, 1:] = np.where(known[:, None], logged[:, 1:-1], between)
     # costs below nothing are an artefact of the correction
     if np.all(logged[:, 1:-1] >= 0):
         estimates[:, 1:] = np.maximum(estimates[:, 1:], 0.0)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from slater.deep.ope.cohorts import Cohorts
 from slater.deep.task import Task
 
-__all__ = ["TOLERANCE", "ClosedLoop", "Judged", "best_estimator", "judge"]
+__all__ = ["TOLERANCE", "ClosedLoop", "Judged", "best_estimator", "judge", "nearby_estimator", "sizes"]
 
 F64 = NDArray[np.float64]
 #: largest error of a mean, as a share of what it is measured by
@@ -145,6 +145,14 @@ def in_data_units(task: Task, values: F64) -> list[float | None]:
     return [None if not np.isfinite(x) else float(x) for x in (*sums, values[-1])]
 
 
+def sizes(task: Task, logged: F64) -> F64:
+    """What errors are measured by, (K, 2+I), where the log had `logged`; see the module's text."""
+    size = np.abs(logged)
+    size[:, 0] = max(float(np.abs(logged[:, 0]).max()), 1e-9)
+    size[:, 1:-1] = np.maximum(size[:, 1:-1], task.tau)
+    return np.maximum(size, 1e-9)
+
+
 def judge(
     task: Task, cohorts: Cohorts, sums: F64, name: str, said: Judged, replayed: F64 | None = None,
     alike: NDArray[np.bool_] | None = None,
@@ -155,10 +163,7 @@ def judge(
     alike: (K,) whether each clone is known to act as its cohort did; None: not known of any.
     """
     logged, sampling = cohorts.means(sums, held=True)
-    size = np.abs(logged)
-    size[:, 0] = max(float(np.abs(logged[:, 0]).max()), 1e-9)
-    size[:, 1:-1] = np.maximum(size[:, 1:-1], task.tau)
-    size = np.maximum(size, 1e-9)
+    size = sizes(task, logged)
     allowed = TOLERANCE + ALLOWED_ERRORS * np.sqrt(sampling**2 + said.error**2) / size
     replays = np.full(size[:, :-1].shape, np.nan) if replayed is None else replayed / size[:, :-1]
     known = np.zeros(len(size), dtype=bool) if alike is None else alike

@@ -67,6 +67,11 @@ class Cohorts:
             chosen &= self.held == held
         return np.flatnonzero(chosen)
 
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Episodes of each, (K,)."""
+        return np.bincount(self.labels[self.labels >= 0], minlength=len(self))
+
     def means(self, sums: F64, *, held: bool | None = None) -> tuple[F64, F64]:
         """Mean of (E, n) `sums` over each cohort's episodes and its standard error, each (K, n)."""
         mean, error = [], []

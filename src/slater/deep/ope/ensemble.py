@@ -39,8 +39,8 @@ from slater.deep.ope.model import LARGEST_CHANGE, counts_episodes
 from slater.deep.task import Task, normalised
 
 __all__ = [
-    "Ensemble", "EnsembleSettings", "Values", "careful", "ensemble_values", "fit_ensemble", "random_ensemble",
-    "rollout_length",
+    "Ensemble", "EnsembleSettings", "Values", "acted", "careful", "ensemble_values", "fit_ensemble",
+    "in_j_units", "random_ensemble", "rolled", "rollout_length",
 ]  # fmt: skip
 
 #: range of the log standard deviation of a change of state, in units of that entry's typical change
@@ -118,10 +118,15 @@ class Ensemble(eqx.Module):
         regressed = jnp.clip(out[:, :-1], self.utility_low - width, self.utility_high + width)
         return jnp.where(self.indicator, chance, regressed), self.ends * jax.nn.sigmoid(out[:, -1])
 
-    def step(self, network: tuple[MLP, MLP], s: Array, a: Array, key: Array) -> tuple[Array, Array, Array]:
-        """A sampled s', its expected utilities and P(end), by one (dynamics, outcomes)."""
+    def step(
+        self, network: tuple[MLP, MLP], s: Array, a: Array, key: Array, noise: float = 1.0
+    ) -> tuple[Array, Array, Array]:
+        """A sampled s', its expected utilities and P(end), by one (dynamics, outcomes).
+
+        noise: share of the standard deviation that is sampled; 0: s' is its mean.
+        """
         mean, log_std = self.change(network[0], s, a)
-        change = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
+        change = mean + noise * jnp.exp(log_std) * jax.random.normal(key, mean.shape)
         # a tenth of the range beyond the range: a rollout that leaves it knows nothing any more
         room = 0.1 * (self.high - self.low)
         change = jnp.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE) * self.unit
@@ -266,42 +271,67 @@ def rollout_length(task: Task) -> int:
     return horizon if counts_episodes(task) else min(horizon, cut)
 
 
-def ensemble_values(
-    task: Task, ensemble: Ensemble, policy: PolicyNetwork, first: Array, key: Array
-) -> Values:
-    """What every network says of `policy`, from the first states `first`, shape (n, obs_dim).
+def acted(discrete: bool, policy: PolicyNetwork, s: Array, key_choice: Array, key_action: Array) -> Array:
+    """An action of `policy` in each of the states (n, obs_dim), as networks take it, (n, action_dim)."""
+    a = policy.choice(s, key_choice)
+    if discrete:  # a choice is then the distribution; an episode takes one action of it
+        a = jax.nn.one_hot(jax.random.categorical(key_action, jnp.log(a + 1e-30)), a.shape[-1])
+    return a
 
-    Utilities are in J-units of the scaled utilities, to compare with `task.tau`: where limits count
-    episodes, the mean sum over an episode divided by T (1-gamma); else the discounted sum over the steps
-    that data and discount allow, scaled up by the weight of the rest.
+
+def rolled(
+    task: Task, ensemble: Ensemble, policy: PolicyNetwork, first: Array, key: Array, steps: int,
+    noise: float = 1.0,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """`steps` steps of `policy` in every network, from the first states `first`, (n, obs_dim).
+
+    The states after them, (M, n, obs_dim), the probability of being alive there, (M, n), and sums of the
+    scaled utilities and of the steps lived, (M, n, 2+I): of whole episodes, or discounted as the limits are.
     """
-    gamma, length, whole = task.gamma, rollout_length(task), counts_episodes(task)
+    gamma, whole = task.gamma, counts_episodes(task)
 
-    def one(network: tuple[MLP, MLP], key: Array) -> tuple[Array, Array]:
+    def one(network: tuple[MLP, MLP], key: Array) -> tuple[Array, Array, Array]:
         def step(carry: tuple[Array, Array, Array], t: Array) -> tuple[tuple[Array, Array, Array], None]:
             s, alive, total = carry
             key_choice, key_action, key_next = jax.random.split(jax.random.fold_in(key, t), 3)
-            a = policy.choice(s, key_choice)
-            if task.discrete:  # a choice is then the distribution; an episode takes one action of it
-                a = jax.nn.one_hot(jax.random.categorical(key_action, jnp.log(a + 1e-30)), a.shape[-1])
-            s_next, utilities, end = ensemble.step(network, s, a, key_next)
+            a = acted(task.discrete, policy, s, key_choice, key_action)
+            s_next, utilities, end = ensemble.step(network, s, a, key_next, noise)
             weight = 1.0 if whole else gamma**t
             gained = jnp.concatenate([weight * utilities, jnp.ones((len(s), 1))], axis=-1)
             return (s_next, alive * (1.0 - end), total + alive[:, None] * gained), None
 
         start = (first, jnp.ones(first.shape[0]), jnp.zeros((first.shape[0], 2 + task.costs)))
-        (_, _, total), _ = jax.lax.scan(step, start, jnp.arange(length))
-        size = length * (1.0 - gamma) if whole else 1.0 - gamma**length
-        total = total / jnp.append(jnp.full(1 + task.costs, size), 1.0)
-        return jnp.mean(total, axis=0), jnp.std(total, axis=0) / math.sqrt(first.shape[0])
+        ended: tuple[Array, Array, Array] = jax.lax.scan(step, start, jnp.arange(steps))[0]
+        return ended
 
     keys = jax.random.split(key, ensemble.copies)
-    mean, error = jax.vmap(one)((ensemble.dynamics, ensemble.outcomes), keys)
-    return Values(mean, error)
+    found: tuple[Array, Array, Array] = jax.vmap(one)((ensemble.dynamics, ensemble.outcomes), keys)
+    return found
+
+
+def in_j_units(task: Task) -> NDArray[np.float64]:
+    """What sums of scaled utilities over a rollout and its length are divided by, (2+I,): J-units, steps."""
+    gamma, length = task.gamma, rollout_length(task)
+    size = length * (1.0 - gamma) if counts_episodes(task) else 1.0 - gamma**length
+    return np.append(np.full(1 + task.costs, size), 1.0)
+
+
+def ensemble_values(
+    task: Task, ensemble: Ensemble, policy: PolicyNetwork, first: Array, key: Array, noise: float = 1.0
+) -> Values:
+    """What every network says of `policy`, from the first states `first`, shape (n, obs_dim).
+
+    Utilities are in J-units of the scaled utilities, to compare with `task.tau`: where limits count
+    episodes, the mean sum over an episode divided by T (1-gamma); else the discounted sum over the steps
+    that data and discount allow, scaled up by the weight of the rest. noise: see `Ensemble.step`.
+    """
+    _, _, total = rolled(task, ensemble, policy, first, key, rollout_length(task), noise)
+    total = total / jnp.asarray(in_j_units(task), total.dtype)
+    return Values(jnp.mean(total, axis=1), jnp.std(total, axis=1) / math.sqrt(first.shape[0]))
 
 
 def careful(
-    task: Task, ensemble: Ensemble, initial: NDArray[np.float32], rollouts: int = 256
+    task: Task, ensemble: Ensemble, initial: NDArray[np.float32], rollouts: int = 256, noise: float = 1.0
 ) -> Callable[[PolicyNetwork, Array], Values]:
     """`ensemble_values` from `rollouts` of the first observations `initial` (raw, (E, obs_dim)), compiled."""
     states = jnp.asarray(normalised(initial, task))
@@ -310,6 +340,6 @@ def careful(
     def values(ensemble: Ensemble, policy: PolicyNetwork, key: Array) -> Values:
         key_first, key_rollout = jax.random.split(key)
         rows = jax.random.randint(key_first, (rollouts,), 0, states.shape[0])
-        return ensemble_values(task, ensemble, policy, states[rows], key_rollout)
+        return ensemble_values(task, ensemble, policy, states[rows], key_rollout, noise)
 
     return lambda policy, key: values(ensemble, policy, key)

@@ -21,6 +21,7 @@ from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Check, Estimate, Estimator, Tick
 from slater.deep.ope.choice import Verdict, choose, starting_cohorts, verdict
 from slater.deep.ope.ensemble import Ensemble
+from slater.deep.ope.judges import judges_of
 from slater.deep.ope.study import StudySettings, cache_folder, study
 from slater.deep.task import Task
 from slater.mixing import select
@@ -179,8 +180,7 @@ class Bounds(Output):
         del estimator, estimator_state, state
         whole = _loaded(dataset)
         own = study(whole, task, self.settings, cache_folder())
-        said = own.estimates([own.policy(k) for k in range(own.count)], jax.random.key(0))
-        found = verdict(task, own, said, own.replays(whole))
+        found = verdict(task, own, judges_of(task, own, whole), own.replays(whole))
         labels = [f"clone of {name}" for name in own.cohorts.names]
         multipliers = self.settings.in_sample.multipliers[: own.count - len(own.cohorts)]
         labels += [f"in-sample policy of multiplier {x:g}" for x in multipliers]
@@ -200,7 +200,7 @@ class Bounds(Output):
         found: Verdict = check.evidence
         played = [k for k, member in enumerate(members) if not from_log(member.kind)]
         logged = [k for k, member in enumerate(members) if from_log(member.kind)]
-        more = found.study.estimates([policies[k] for k in played], key, tick) if played else None
+        more = found.estimator.estimates([policies[k] for k in played], key, tick) if played else None
         choice = choose(task, found, more, starts[played])
         weights, better = np.zeros(len(members)), list(members)
         for place, k in enumerate([*logged, *played]):
