@@ -104,8 +104,8 @@ def chain(steps):
     to_go = jnp.cumsum(utilities[::-1], axis=0)[::-1]
     states = jnp.zeros((steps, 2))
     batch = rows_of(
-        jnp.zeros((steps, task.action_dim)), s=states, s_next=states, u=utilities, discount=jnp.full(steps, GAMMA),
-        time=time, to_go=to_go, returns=jnp.zeros((steps, 2)),
+        jnp.zeros((steps, task.action_dim)), s=states, s_next=states, u=utilities,
+        discount=jnp.full(steps, GAMMA), time=time, to_go=to_go, returns=jnp.zeros((steps, 2)),
     )  # fmt: skip
     return task, batch, np.asarray(to_go) / (steps * (1.0 - GAMMA))
 
