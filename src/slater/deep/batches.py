@@ -28,6 +28,8 @@ class Data(NamedTuple):
     returns: (N, 1+I) discounted sums from this row to the end of its episode; after a timeout the rest is
         guessed to continue at the episode's mean rate (see `_returns`). A warm start and PDCA's fallback
         use them.
+    time: (N,) steps of its episode before this row; to_go: (N, 1+I) plain sums from this row to the last one
+        of its episode. Critics that know the time use both.
     initial: (E, obs_dim) first observations
     """
 
@@ -37,11 +39,16 @@ class Data(NamedTuple):
     discount: Array
     next_obs: Array
     returns: Array
+    time: Array
+    to_go: Array
     initial: Array
 
 
 class Batch(NamedTuple):
-    """A minibatch D_mini in the paper's letters: s, a (as a *choice*, see networks), u, gamma, s', s0."""
+    """A minibatch D_mini in the paper's letters: s, a (as a *choice*, see networks), u, gamma, s', s0.
+
+    returns, time, to_go: as in `Data`
+    """
 
     s: Array
     a: Array
@@ -49,6 +56,8 @@ class Batch(NamedTuple):
     discount: Array
     s_next: Array
     returns: Array
+    time: Array
+    to_go: Array
     s0: Array
 
 
@@ -65,6 +74,8 @@ def draw(data: Data, task: Task, key: Array, size: int) -> Batch:
         discount=data.discount[rows],
         s_next=data.next_obs[rows],
         returns=data.returns[rows],
+        time=data.time[rows],
+        to_go=data.to_go[rows],
         s0=data.initial[first],
     )
 
@@ -118,7 +129,23 @@ def transitions(dataset: Dataset, task: Task) -> dict[str, NDArray[Any]]:
         "discount": (task.gamma * (1.0 - dataset.terminals[rows])).astype(np.float32),
         "next_obs": normalised(dataset.next_observations[rows], task),
         "returns": _returns(dataset, utilities, task)[rows].astype(np.float32),
+        "time": _times(dataset)[rows].astype(np.float32),
+        "to_go": _to_go(dataset, utilities)[rows].astype(np.float32),
     }
+
+
+def _times(dataset: Dataset) -> F64:
+    """Steps of its episode before each row."""
+    table = dataset.episodes
+    return np.asarray(np.arange(table.stops[-1]) - np.repeat(table.starts, table.lengths), dtype=np.float64)
+
+
+def _to_go(dataset: Dataset, utilities: F64) -> F64:
+    """Plain sums from each row to the last one of its episode."""
+    table = dataset.episodes
+    before = np.cumsum(utilities, axis=0) - utilities
+    total = before[table.stops - 1] + utilities[table.stops - 1]
+    return np.asarray(np.repeat(total, table.lengths, axis=0) - before)
 
 
 def _returns(dataset: Dataset, utilities: F64, task: Task) -> F64:

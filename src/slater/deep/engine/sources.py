@@ -34,9 +34,9 @@ PIECE = 2**16
 
 
 def row_bytes(dataset: Dataset | StoredDataset) -> int:
-    """Bytes of one transition on the device: s, a, u, gamma, s' and the returns, in 32 bits each."""
+    """Bytes of one transition on the device, 32 bits an entry: s, a, u, gamma, s', returns, time, to_go."""
     actions = 1 if dataset.discrete else dataset.action_dim
-    return 4 * (2 * dataset.observation_dim + actions + 2 * (1 + len(dataset.cost_names)) + 1)
+    return 4 * (2 * dataset.observation_dim + actions + 3 * (1 + len(dataset.cost_names)) + 2)
 
 
 def fits(dataset: StoredDataset, memory: float) -> bool:

@@ -5,7 +5,8 @@
 
 What E_D is on networks is what the classes here differ in: `HingeCritics` take it as printed,
 `SquaredCritics` as a squared double-Q residual with target networks, which learns where the printed form
-stalls. E_D and A_D themselves are in `slater.deep.game.bellman`.
+stalls; `TimedCritics` do the same for sums up to the horizon. E_D and A_D themselves are in
+`slater.deep.game.bellman`.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from slater.deep.nets.critic import Critic, make_critics
 from slater.deep.nets.mlp import polyak
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.task import Task
+from slater.errors import InputError
 
-__all__ = ["Critics", "CriticsState", "HingeCritics", "Lagrangian", "SquaredCritics"]
+__all__ = ["Critics", "CriticsState", "HingeCritics", "Lagrangian", "SquaredCritics", "TimedCritics"]
 
 #: per utility (reward, then costs) its copies
 Networks = tuple[tuple[Critic, ...], ...]
@@ -50,11 +52,22 @@ class CriticsState(eqx.Module):
     opt: Any
 
 
+class AtTimes(eqx.Module):
+    """A critic that knows the time, at the states of one minibatch; time: (batch, 1) as it sees it."""
+
+    critic: Critic
+    time: Array
+
+    def __call__(self, s: Array, choice: Array) -> Array:
+        """f(s, t, choice), shape (batch,)."""
+        return self.critic(jnp.concatenate([s, self.time], axis=-1), choice)
+
+
 class Lagrangian(eqx.Module):
     """z = f + sum_i lambda_i (tau_i - g^i): what the pi-player climbs, by one copy of every critic."""
 
-    f: Critic
-    g: tuple[Critic, ...]
+    f: Critic | AtTimes
+    g: tuple[Critic | AtTimes, ...]
     multipliers: Array
     tau: Array
 
@@ -88,15 +101,26 @@ class Critics(abc.ABC):
 
     def init(self, task: Task, key_f: Array, key_g: Array) -> CriticsState:
         """All at random."""
+        inputs = self.seen_task(task)
 
         def networks(key: Array) -> tuple[Critic, ...]:
-            return make_critics(task, self.hidden, key, self.copies, layer_norm=self.layer_norm)
+            return make_critics(inputs, self.hidden, key, self.copies, layer_norm=self.layer_norm)
 
         f, g = networks(key_f), tuple(networks(k) for k in jax.random.split(key_g, task.costs))
         return CriticsState(f, g, self._targets((f, *g)), self._adam.init((f, g)))
 
-    def warm(self, state: CriticsState, batch: Batch) -> tuple[CriticsState, dict[str, Array]]:
+    def seen_task(self, task: Task) -> Task:
+        """The task with the observations that critics see."""
+        return task
+
+    def seen(self, task: Task, batch: Batch) -> Batch:
+        """The minibatch as critics see it: states, utilities, discount and returns."""
+        del task
+        return batch
+
+    def warm(self, task: Task, state: CriticsState, batch: Batch) -> tuple[CriticsState, dict[str, Array]]:
         """One step of regression on the data's returns."""
+        batch = self.seen(task, batch)
 
         def loss(fg: tuple[tuple[Critic, ...], Networks]) -> Array:
             pairs = ((critic, u) for u, copies in enumerate((fg[0], *fg[1])) for critic in copies)
@@ -114,6 +138,7 @@ class Critics(abc.ABC):
         """One step of Adam on 2 E + A of f and 2 E - A of every g^i."""
         keys = draw_keys(key)
         pi_s, pi_next = policy.choice(batch.s, keys.s), policy.choice(batch.s_next, keys.s_next)
+        batch = self.seen(task, batch)  # only the policy sees the states as they are
         futures = self._futures(task, state, batch, pi_next)
 
         def loss(fg: tuple[tuple[Critic, ...], Networks]) -> tuple[Array, dict[str, Array]]:
@@ -132,8 +157,9 @@ class Critics(abc.ABC):
         f, g = optax.apply_updates((state.f, state.g), updates)
         return self._follow(replace(state, f=f, g=g, opt=opt)), parts
 
-    def lagrangian(self, task: Task, state: CriticsState, multipliers: Array) -> Lagrangian:
-        """The sum f + sum_i lambda_i (tau_i - g^i), by the first copies."""
+    def lagrangian(self, task: Task, state: CriticsState, multipliers: Array, batch: Batch) -> Lagrangian:
+        """The sum f + sum_i lambda_i (tau_i - g^i), by the first copies; to be asked about `batch.s`."""
+        del batch
         return Lagrangian(
             state.f[0], tuple(copies[0] for copies in state.g), multipliers, jnp.asarray(task.tau)
         )  # fmt: skip
@@ -225,3 +251,49 @@ class SquaredCritics(Critics):
     ) -> Array:
         E = squared_bellman_error(delta, residual(f_sa, batch.u[:, u], futures[u], batch.discount))
         return sized_loss(E, A, 2.0 * self.C, "bellman" if self.size == "auto" else self.size)
+
+
+@dataclass(frozen=True)
+class TimedCritics(SquaredCritics):
+    """Sums up to the horizon T of an episode, which is where a limit on episodes stops to look:
+
+        f(s, t, a) = E[U_t + ... + U_{T-1}] / (T (1 - gamma))
+
+    not discounted, nothing after step T - 1, and in the unit of `task.tau`: what f says of a first state is
+    J. The time, t / T in [-1, 1], is one more entry of the observation; the policy does not see it.
+    """
+
+    def init(self, task: Task, key_f: Array, key_g: Array) -> CriticsState:
+        """All at random; refused where no horizon is known."""
+        if task.units.horizon is None:
+            raise InputError("timed critics need the number of steps of an episode; take critic squared.")
+        return super().init(task, key_f, key_g)
+
+    def seen_task(self, task: Task) -> Task:
+        """With one entry more."""
+        return replace(task, obs_dim=task.obs_dim + 1)
+
+    def seen(self, task: Task, batch: Batch) -> Batch:
+        """With the time, and a discount of 1, or 0 where the episode is over."""
+        horizon = task.units.horizon
+        assert horizon is not None  # by init
+        unit = 1.0 / (horizon * (1.0 - task.gamma))
+        lives = (batch.discount > 0) & (batch.time < horizon - 1)
+        return batch._replace(
+            s=jnp.concatenate([batch.s, _time_entry(task, batch.time)], axis=-1),
+            s_next=jnp.concatenate([batch.s_next, _time_entry(task, batch.time + 1.0)], axis=-1),
+            u=batch.u * unit, returns=batch.to_go * unit, discount=lives.astype(batch.discount.dtype),
+        )  # fmt: skip
+
+    def lagrangian(self, task: Task, state: CriticsState, multipliers: Array, batch: Batch) -> Lagrangian:
+        """The same at the times of `batch`."""
+        z, time = super().lagrangian(task, state, multipliers, batch), _time_entry(task, batch.time)
+        return replace(
+            z, f=AtTimes(state.f[0], time), g=tuple(AtTimes(copies[0], time) for copies in state.g)
+        )
+
+
+def _time_entry(task: Task, time: Array) -> Array:
+    """Steps as an entry of an observation, (batch, 1): -1 at the start of an episode, 1 at its horizon."""
+    assert task.units.horizon is not None
+    return 2.0 * time[:, None] / task.units.horizon - 1.0

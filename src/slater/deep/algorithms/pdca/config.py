@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slater.deep.algorithms.base import Config
-from slater.deep.algorithms.pdca.parts import CRITICS, DUALS, ESTIMATORS, OUTPUTS, PRIMALS
+from slater.deep.algorithms.pdca.parts import CRITICS, DUALS, ESTIMATORS, FROM_THE_LOG, OUTPUTS, PRIMALS
 from slater.errors import InputError
 from slater.vocabulary import refuse_old_value
 
@@ -15,6 +15,7 @@ __all__ = ["PDCAConfig"]
 #: settings that are to be more than 0
 POSITIVE = (
     "eta_fast", "eta_slow", "C", "multiplier_bound", "polyak", "fallback_temperature", "anchor_weight",
+    "divergence", "regression_temperature",
 )  # fmt: skip
 
 
@@ -39,16 +40,17 @@ class PDCAConfig(Config):
     multiplier_bound: float = 5.0
     """B, the bound on the sum of multipliers, for rewards and costs scaled to [0, 1] (paper: 5)"""
     critic: str = "squared"
-    """form of E_D: squared, a double-Q residual, or hinge (paper), the printed C max{E delta_+, E delta_-}"""
+    """form of E_D: squared, a double-Q residual; timed, the same for sums up to the horizon; or hinge
+    (paper), the printed C max{E delta_+, E delta_-}"""
     layer_norm: bool = False
     """normalise what each hidden layer of f, g and h gives over its units, before the ReLU"""
     critic_loss: Literal["auto", "printed", "bellman", "atac"] = "auto"
     """size of the critics' loss 2 E +- A, which is of order C: printed as it is, bellman divided by 2C, atac
     by max(2C, 1); auto is printed for a hinge and bellman for a squared critic"""
     dual: str = "auto"
-    """lambda-player: projected_gradient, exponentiated_gradient, pi, greedy, greedy_box (paper), exp3;
+    """lambda-player: projected_gradient, exponentiated_gradient, fixed, pi, greedy, greedy_box (paper), exp3;
     exp3 is a bandit over a grid, which needs many rounds; auto is exponentiated_gradient where the game is
-    played from the log's policies (primal anchored), else projected_gradient"""
+    played from the log's policies, else projected_gradient; fixed stays at each start's price"""
     dual_rate: float = 0.5
     """step of lambda for an estimate of twice the limit or more (gradient players); of a loss in [0, 1] in
     the log-weights (exp3)"""
@@ -82,16 +84,23 @@ class PDCAConfig(Config):
     log_std_max: float = -1.0
     """largest log standard deviation of a Gaussian policy before the tanh (paper: 2)"""
     primal: str = "auto"
-    """pi-player: anchored, mirror descent from a policy of the log; gradient (paper); or natural for discrete
+    """pi-player: anchored, mirror descent from a policy of the log; trust_region, the same within a given
+    divergence; weighted, the same by regression on logged actions; gradient (paper); or natural for discrete
     actions; auto is anchored with the estimator ensemble, else natural for discrete actions if
     temperature > 0, else gradient"""
     anchor_weight: float = 0.003
     """anchored player: weight of the divergence from its start in its loss, relative to the mean size of f"""
+    divergence: float = 0.1
+    """trust_region player: nats per step that the policy is from its start"""
+    regression_temperature: float = 1.0
+    """weighted player: rows count exp(advantage / (this * the advantages' spread))"""
+    regression_hold: float = 1.0
+    """weighted player: weight of the divergence from its start, relative to the likelihood of the rows"""
     starts: int = 4
-    """anchored player: policies of the log that the game is played from, one after the other: clones of the
-    cohorts that are best at the limits' prices"""
+    """players from the log: policies of it that the game is played from, one after the other: clones of
+    the cohorts that are best at the limits' prices"""
     start_rounds: int = 4
-    """anchored player: rounds from each start; when all starts had theirs, they begin again, at a third
+    """players from the log: rounds from each start; when all starts had theirs, they begin again, at a third
     and at three times the prices"""
     clone_weight: float = 0.0
     """weight of -log pi(a|s) in the policy's loss, relative to the mean size of its critics"""
@@ -133,7 +142,8 @@ class PDCAConfig(Config):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
         for name, value, needed in (
-            ("estimator", "ensemble", ("bounds", "auto")), ("primal", "anchored", ("bounds", "auto"))
+            ("estimator", "ensemble", ("bounds", "auto")),
+            *(("primal", player, ("bounds", "auto")) for player in FROM_THE_LOG),
         ):  # fmt: skip
             if getattr(self, name) == value and self.mixture not in needed:
                 raise InputError(
@@ -145,7 +155,11 @@ class PDCAConfig(Config):
         for name in ("model_copies", "model_steps", "dual_levels", "study_steps", "starts", "start_rounds"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.joint_steps < 1 or min(self.warm_steps, self.ope_steps, self.temperature) < 0:
+        if (
+            self.joint_steps < 1
+            or min(self.warm_steps, self.ope_steps, self.temperature, self.regression_hold) < 0
+        ):
             raise InputError(
-                "joint_steps must be at least 1; warm_steps, ope_steps and temperature at least 0."
+                "joint_steps must be at least 1; warm_steps, ope_steps, temperature and regression_hold at "
+                "least 0."
             )

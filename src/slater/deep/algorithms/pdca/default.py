@@ -78,8 +78,8 @@ def _chosen(config: PDCAConfig, estimator: str, discrete: bool) -> PDCAConfig:
         natural = "natural" if discrete and config.temperature > 0 else "gradient"
         config = replace(config, primal="anchored" if config.estimator == "ensemble" else natural)
     if config.dual == "auto":
-        anchored = config.primal == "anchored"
-        config = replace(config, dual="exponentiated_gradient" if anchored else "projected_gradient")
+        from_log = config.primal in parts.FROM_THE_LOG
+        config = replace(config, dual="exponentiated_gradient" if from_log else "projected_gradient")
     return config
 
 
@@ -131,7 +131,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         self.output = parts.OUTPUTS[chosen.mixture](config, self.estimator)
         self.schedule = Schedule(
             config.steps, config.warm_steps, self.estimator.fit_steps, config.joint_steps,
-            self.estimator.policy_steps, config.start_rounds if chosen.primal == "anchored" else 0,
+            self.estimator.policy_steps, config.start_rounds if chosen.primal in parts.FROM_THE_LOG else 0,
         )  # fmt: skip
 
     def config_for(self, dataset: Dataset | StoredDataset) -> PDCAConfig:
@@ -214,7 +214,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         if "start" in moves:  # pi <- a policy of the log; lambda <- its price
             primal, dual = self._start(state, step)
         if "warm start" in moves:  # f, g <- the data's returns; pi <- the data's policy
-            critics, of_critics = self.critics.warm(critics, batch)
+            critics, of_critics = self.critics.warm(task, critics, batch)
             primal, of_primal = self.primal.warm(primal, batch)
             metrics |= of_critics | of_primal
         if "fit" in moves:  # what OPE learns once
@@ -231,7 +231,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             estimator, told = self.estimator.update(task, estimator, primal.policy, batch, key, place)
             metrics |= told
         if "primal" in moves:  # pi climbs f + sum_i lambda_i (tau_i - g^i)
-            z = self.critics.lagrangian(task, critics, dual.lam)
+            z = self.critics.lagrangian(task, critics, dual.lam, batch)
             primal, told = self.primal.update(task, primal, z, batch, key)
             metrics |= told
         if "dual" in moves:  # lambda, by h(s0, pi) - tau

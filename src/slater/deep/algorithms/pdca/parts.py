@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from slater.deep.algorithms.pdca.fallback import NoFallback, SafeClone
 from slater.deep.algorithms.pdca.output import Bounds, LinearProgram, Output, Uniform
-from slater.deep.game.critics import Critics, HingeCritics, SquaredCritics
+from slater.deep.game.critics import Critics, HingeCritics, SquaredCritics, TimedCritics
 from slater.deep.game.dual import (
     EXP3,
     DualPlayer,
     ExponentiatedGradient,
+    Fixed,
     Greedy,
     GreedyBox,
     ProjectedGradient,
     ProportionalIntegral,
 )
-from slater.deep.game.primal import AnchoredGradient, NaturalGradient, PolicyGradient, Primal
+from slater.deep.game.primal import (
+    AnchoredGradient,
+    NaturalGradient,
+    PolicyGradient,
+    Primal,
+    TrustRegion,
+    WeightedRegression,
+)
 from slater.deep.ope.base import Estimator
 from slater.deep.ope.cloning import CLONE_LOG_STD, CloneSettings
 from slater.deep.ope.ensemble import EnsembleSettings
@@ -34,12 +42,13 @@ from slater.deep.ope.study import StudySettings
 if TYPE_CHECKING:
     from slater.deep.algorithms.pdca.config import PDCAConfig
 
-__all__ = ["CRITICS", "DUALS", "ESTIMATORS", "OUTPUTS", "PRIMALS"]
+__all__ = ["CRITICS", "DUALS", "ESTIMATORS", "FROM_THE_LOG", "OUTPUTS", "PRIMALS"]
 
 CRITICS: Mapping[str, Callable[[PDCAConfig], Critics]] = {
     "squared": lambda c: SquaredCritics(
         c.hidden, c.eta_fast, c.C, c.critic_loss, c.layer_norm, polyak=c.polyak
     ),
+    "timed": lambda c: TimedCritics(c.hidden, c.eta_fast, c.C, c.critic_loss, c.layer_norm, polyak=c.polyak),
     "hinge": lambda c: HingeCritics(c.hidden, c.eta_fast, c.C, c.critic_loss, c.layer_norm),
 }
 
@@ -47,17 +56,41 @@ PRIMALS: Mapping[str, Callable[[PDCAConfig], Primal]] = {
     "anchored": lambda c: AnchoredGradient(
         c.hidden, c.eta_slow, c.eta_fast, CLONE_LOG_STD[1], c.clone_weight, CLONE_LOG_STD[0], c.anchor_weight
     ),
+    "trust_region": lambda c: TrustRegion(
+        c.hidden,
+        c.eta_slow,
+        c.eta_fast,
+        CLONE_LOG_STD[1],
+        c.clone_weight,
+        CLONE_LOG_STD[0],
+        c.anchor_weight,
+        divergence=c.divergence,
+    ),
+    "weighted": lambda c: WeightedRegression(
+        c.hidden,
+        c.eta_slow,
+        c.eta_fast,
+        CLONE_LOG_STD[1],
+        c.clone_weight,
+        CLONE_LOG_STD[0],
+        temperature=c.regression_temperature,
+        hold=c.regression_hold,
+    ),
     "gradient": lambda c: PolicyGradient(c.hidden, c.eta_slow, c.eta_fast, c.log_std_max, c.clone_weight),
     "natural": lambda c: NaturalGradient(
         c.hidden, c.eta_slow, c.eta_fast, c.log_std_max, c.clone_weight, temperature=c.temperature
     ),
 }
 
+#: pi-players that are played from policies of the log, and held to them
+FROM_THE_LOG = ("anchored", "trust_region", "weighted")
+
 DUALS: Mapping[str, Callable[[PDCAConfig], DualPlayer]] = {
     "greedy": lambda c: Greedy(c.multiplier_bound),
     "greedy_box": lambda c: GreedyBox(c.multiplier_bound),
     "projected_gradient": lambda c: ProjectedGradient(c.multiplier_bound, c.dual_rate, c.dual_start),
     "exponentiated_gradient": lambda c: ExponentiatedGradient(c.multiplier_bound, c.dual_rate, c.dual_start),
+    "fixed": lambda c: Fixed(c.multiplier_bound, c.dual_start),
     "pi": lambda c: ProportionalIntegral(c.multiplier_bound, c.dual_rate, c.dual_gain, c.dual_start),
     "exp3": lambda c: EXP3(c.multiplier_bound, c.dual_rate, c.dual_levels, c.dual_start),
 }
