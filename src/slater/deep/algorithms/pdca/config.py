@@ -23,7 +23,7 @@ POSITIVE = (
 class PDCAConfig(Config):
     """Settings of PDCA's default; "paper" marks what Algorithm 2 as printed has instead."""
 
-    steps: int = 14_030
+    steps: int = 10_020
     """gradient iterations in all; the default: warm start, then parts of four rounds, each from another
     policy of the log (paper: 100,000). A run too short for four rounds shrinks warm start, model and rounds
     in proportion, until four fit"""
@@ -96,7 +96,7 @@ class PDCAConfig(Config):
     """weighted player: rows count exp(advantage / (this * the advantages' spread))"""
     regression_hold: float = 1.0
     """weighted player: weight of the divergence from its start, relative to the likelihood of the rows"""
-    starts: int = 4
+    starts: int = 2
     """players from the log: policies of it that the game is played from, one after the other: clones of
     the cohorts that are best at the limits' prices"""
     start_rounds: int = 4
