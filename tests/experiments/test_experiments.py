@@ -62,7 +62,7 @@ def test_figure1_writes_all_it_promises(tmp_path: Path) -> None:
     for name in ("figure1.png", "figure1.svg", "figure1.csv", "settings.json", "cells.jsonl"):
         assert (tmp_path / "f" / name).stat().st_size > 100
     rows = read(tmp_path / "f" / "figure1.csv")
-    assert {row["algo"] for row in rows} >= {"pdca", "mbcl", "coptidice", "plugin"}
+    assert {row["algorithm"] for row in rows} >= {"pdca", "mbcl", "coptidice", "plugin"}
     assert json.loads((tmp_path / "f" / "settings.json").read_text())["settings"]["repeats"] == 1
 
 
