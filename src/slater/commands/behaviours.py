@@ -14,7 +14,7 @@ from typing import Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from slater.commands.parse import Positional, choose, parse
+from slater.commands.parse import Positional, parse, pick_name
 from slater.disk import read_json_lines
 from slater.errors import InputError
 from slater.jobs.engines import Row, run_jobs
@@ -126,7 +126,7 @@ class Table:
 
 def run(args: list[str]) -> int:
     """Parse `slater behaviours ...` and do it; return the exit code."""
-    name, rest = choose(args, "behaviours", COMMANDS)
+    name, rest = pick_name(args, "behaviours", COMMANDS)
     if name == "train":
         return _train(parse(Train, rest, "behaviours train"))
     if name == "data":

@@ -93,11 +93,11 @@ def cell(settings: Cell) -> Row:
             result = algorithm.run(data)
         J_R, J_C = result.policy.returns(cmdp)
         outcomes.append((J_R / best.J_R, float((J_C / cmdp.limits).max())))
-    reward, cost = _choose(outcomes)
+    reward, cost = _best_outcome(outcomes)
     return {"reward": reward, "cost": cost, "settings_tried": len(outcomes)}
 
 
-def _choose(outcomes: list[tuple[float, float]]) -> tuple[float, float]:
+def _best_outcome(outcomes: list[tuple[float, float]]) -> tuple[float, float]:
     """The largest true reward among outcomes under the limit; if none is, the smallest cost."""
     feasible = [o for o in outcomes if o[1] <= 1.0]
     return max(feasible) if feasible else min(outcomes, key=lambda o: o[1])
