@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from slater import tabular as tab
 from slater.commands.parse import Positional, Repeated, parse
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
+from slater.progress import PlainProgress
 from slater.tabular.files import load_problem
 from slater.tabular.output import MixtureRule
 from slater.tabular.report import run_record
@@ -206,7 +206,7 @@ def _learn(algorithm: tab.Algorithm, data: tab.Counts, *, quiet: bool) -> tab.Re
     if quiet or not isinstance(algorithm, tab.PDCA):
         return algorithm.run(data)
     console = Console(stderr=True)
-    with Progress(transient=True, console=console, disable=not console.is_terminal) as progress:
+    with PlainProgress(transient=True, console=console) as progress:
         task = progress.add_task("PDCA", total=None)
         return algorithm.run(
             data, progress=lambda k: progress.update(task, completed=k, description=f"PDCA round {k}")
