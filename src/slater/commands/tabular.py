@@ -89,8 +89,8 @@ def run(args: list[str]) -> int:
             _refuse_old_option(word[2:].partition("=")[0].replace("-", "_"), known)
     options = parse(TabularArgs, args, "tabular")
     if options.algorithm not in tab.ALGORITHMS:
-        known = ", ".join(tab.ALGORITHMS)
-        raise InputError(f"there is no algorithm {options.algorithm!r}; choose one of {known}.")
+        names = ", ".join(tab.ALGORITHMS)
+        raise InputError(f"there is no algorithm {options.algorithm!r}; choose one of {names}.")
     algorithm = _algorithm(options)
     cmdp, data = _problem(options)
     start = time.perf_counter()
@@ -144,8 +144,8 @@ def _problem(options: TabularArgs) -> tuple[tab.CMDP | None, tab.Counts]:
         behaviour = tab.coptidice_behaviour(cmdp)
     else:
         cmdp = tab.GENERATORS[options.cmdp](rng, costs=options.costs)
-    if options.limit:
-        cmdp = cmdp.with_limits(_limits(options, cmdp.num_costs))
+    if (limits := _limits(options, cmdp.num_costs)) is not None:
+        cmdp = cmdp.with_limits(limits)
     solution = cmdp.solve()
     if behaviour is None:
         behaviour = tab.half_optimal_behaviour(cmdp, solution)

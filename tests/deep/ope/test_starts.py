@@ -72,8 +72,9 @@ def test_the_anchored_player_ends_at_its_start_times_the_exponential_of_z():
     state = player.start(start)
     data = dict.fromkeys(("u", "discount", "s_next", "returns", "s0"))
     batch = SimpleNamespace(s=jnp.zeros((4, 2)), a=jnp.eye(3)[jnp.array([0, 1, 2, 1])], **data)
+    update = jax.jit(lambda state: player.update(task, state, z, batch, jax.random.key(0)))
     for _ in range(400):
-        state, told = player.update(task, state, z, batch, jax.random.key(0))
+        state, told = update(state)
     size = float(jnp.mean(jnp.abs(z.f(batch.s, batch.a))))
     before = start.choice(batch.s, jax.random.key(0))[0]
     wanted = jax.nn.softmax(jnp.log(before) + z.values / (weight * size))
