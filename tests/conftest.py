@@ -48,6 +48,11 @@ def pytest_configure(config):
                 file.unlink(missing_ok=True)
 
 
+def pytest_collection_modifyitems(items):
+    """What takes long begins first: at the end, the workers are left with tests of less than a second."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_collection_finish(session):
     """What was imported for the tests is not garbage: it is not looked at again."""
     gc.collect()

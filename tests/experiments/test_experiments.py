@@ -67,8 +67,8 @@ def test_figure1_writes_all_it_promises(tmp_path: Path) -> None:
 
 
 def test_oracle_choice_prefers_the_feasible() -> None:
-    assert figure1._choose([(1.2, 1.1), (0.9, 0.8), (0.95, 1.0)]) == (0.95, 1.0)
-    assert figure1._choose([(1.2, 1.3), (1.1, 1.2)]) == (1.1, 1.2)
+    assert figure1._best_outcome([(1.2, 1.1), (0.9, 0.8), (0.95, 1.0)]) == (0.95, 1.0)
+    assert figure1._best_outcome([(1.2, 1.3), (1.1, 1.2)]) == (1.1, 1.2)
 
 
 def test_rates_cell_measures_errors() -> None:
