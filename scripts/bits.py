@@ -1,18 +1,25 @@
 """Fingerprints of a short run of every algorithm, to compare two states of the code on one machine.
 
-    python scripts/bits.py > before.txt      # in one checkout, with its src on PYTHONPATH
-    python scripts/bits.py > after.txt       # in the other
-    diff before.txt after.txt
+    python scripts/bits.py --against main            # this checkout and another commit: equal or different
+    python scripts/bits.py --against main cpq cdt    # the same for some algorithms
+    python scripts/bits.py                           # the lines of this checkout alone
 
 One line per algorithm, preset and kind of data: the hash of all arrays of its policy files, and of the
-weights and estimates in its result. Bits depend on the processor: the lines mean nothing on another machine.
+weights and estimates in its result. The source of the other commit is taken out of git into a temporary
+folder; both sides run the settings of this checkout's conformance table, each in a process of its own with a
+cache of studies of its own. Exit code 1 if a line differs. Bits depend on the processor and on the number of
+threads: the lines mean nothing on another machine.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import os
+import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,12 +28,6 @@ import numpy as np
 from safetensors.numpy import load_file
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from tests.deep.conformance.table import QUICK_OF, kinds  # noqa: E402
-from tests.deep.problems import QUICK, pointmass  # noqa: E402
-
-import slater.deep as deep  # noqa: E402
 
 
 def arrays_hash(folder: Path) -> str:
@@ -47,9 +48,14 @@ def result_hash(folder: Path) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def main() -> None:
-    """Print a line per algorithm, preset and kind of data."""
-    only = sys.argv[1:]
+def print_lines(only: list[str]) -> None:
+    """Print a line per algorithm, preset and kind of data; `only`: names of algorithms, none for all."""
+    sys.path.insert(0, str(ROOT))
+    from tests.deep.conformance.table import QUICK_OF, kinds
+    from tests.deep.problems import QUICK, pointmass
+
+    import slater.deep as deep
+
     for name, preset in QUICK_OF:
         if only and name not in only:
             continue
@@ -65,5 +71,40 @@ def main() -> None:
                 print(name, preset, kind, costs, arrays_hash(out), result_hash(out), flush=True)
 
 
+def lines_of(source: Path, only: list[str]) -> dict[str, str]:
+    """What a process with `source` as its code prints: algorithm, preset and kind of data -> hashes."""
+    with tempfile.TemporaryDirectory() as cache:
+        env = {**os.environ, "PYTHONPATH": str(source), "SLATER_CACHE": cache}
+        done = subprocess.run(
+            [sys.executable, __file__, *only], env=env, stdout=subprocess.PIPE, text=True, check=True
+        )
+    parts = [line.rsplit(maxsplit=2) for line in done.stdout.splitlines()]
+    return {name: f"{arrays} {result}" for name, arrays, result in parts}
+
+
+def compare(commit: str, only: list[str]) -> int:
+    """Print for every run whether this checkout and `commit` give the same bits; 1 if one does not."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(
+            ["git", "archive", commit, "src"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+        ).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+            packed.extractall(folder, filter="data")
+        before = lines_of(Path(folder) / "src", only)
+    after = lines_of(ROOT / "src", only)
+    for name, hashes in after.items():
+        print("equal    " if hashes == before[name] else "DIFFERENT", name, hashes)
+    return int(before != after)
+
+
+def main() -> int:
+    """Compare with another commit, or print lines."""
+    words = sys.argv[1:]
+    if words[:1] == ["--against"]:
+        return compare(words[1], words[2:])
+    print_lines(words)
+    return 0
+
+
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

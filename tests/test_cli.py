@@ -33,7 +33,7 @@ def bad(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 
 
 FIELDS = [
-    "algo",
+    "algorithm",
     "seed",
     "n",
     "J_R",
@@ -49,15 +49,13 @@ FIELDS = [
 ]
 
 
-@pytest.mark.parametrize("algo", ["pdca", "mbcl", "coptidice", "plugin", "acrab", "mabo", "prorl"])
+@pytest.mark.parametrize("algo", list(tab.ALGORITHMS))
 def test_json_has_the_promised_fields(algo: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(
-        capsys, "tabular", "--algo", algo, "--cmdp", "paper", "--seed", "3", "--n", "1000", "--json"
-    )
+    code, out, _ = call(capsys, "tabular", algo, "--cmdp", "paper", "--seed", "3", "--n", "1000", "--json")
     record = json.loads(out)
     assert code == 0
     assert set(FIELDS) <= set(record)
-    assert record["algo"] == algo
+    assert record["algorithm"] == algo
     assert len(record["J_C"]) == len(record["limits"]) == len(record["lambda_star"]) == 1
     assert record["gap"] >= -1e-8
     assert out.count("\n") == 1
@@ -128,13 +126,13 @@ def test_own_model_and_own_log(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_bad_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no command 'fly'" in bad(capsys, "fly")
     assert "nope.npz" in bad(capsys, "tabular", "--file", "nope.npz")
-    assert "nope" in bad(capsys, "tabular", "--algo", "nope")
+    assert "nope" in bad(capsys, "tabular", "nope")
     assert "nan" in bad(capsys, "tabular", "--n", "nan")
     assert "--fast" in bad(capsys, "tabular", "--fast")
     assert "reproduce" in bad(capsys, "reproduce")
     assert "n is 0" in bad(capsys, "tabular", "--n", "0")
     assert "seed is -1" in bad(capsys, "tabular", "--seed", "-1")
-    assert "mbcl" in bad(capsys, "tabular", "--algo", "mbcl", "--mode", "nearly-feasible")
+    assert "mbcl" in bad(capsys, "tabular", "mbcl", "--mode", "nearly-feasible")
     assert "released" in bad(capsys, "tabular", "--preset", "released")
     assert "bound B is -1" in bad(capsys, "tabular", "--multiplier-bound", "-1")
     assert "step" in bad(capsys, "tabular", "--step", "0")
@@ -229,3 +227,15 @@ def test_tabular_answers_old_options_with_the_new_ones(capsys: pytest.CaptureFix
     assert "--rounds" in bad(capsys, "tabular", "--iterations", "5")
     assert "--multiplier-bound" in bad(capsys, "tabular", "--bound=3")
     assert "--mixture" in bad(capsys, "tabular", "--output", "lp")
+    assert "slater tabular pdca" in bad(capsys, "tabular", "--algo", "pdca")
+
+
+def test_limits_of_a_finite_problem_are_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("tabular", "plugin", "--seed", "3", "--n", "1000", "--json")
+    own = json.loads(call(capsys, *args)[1])
+    lower = 0.9 * own["limits"][0]
+    record = json.loads(call(capsys, *args, "--limit", f"{lower!r}/discounted")[1])
+    assert record["limits"] == [lower]
+    assert record["J_R_star"] < own["J_R_star"]
+    assert "write for example --limit 2/discounted" in bad(capsys, *args, "--limit", "2")
+    assert "limit" in bad(capsys, *args, "--limit", "2/discounted", "--limit", "3/discounted")

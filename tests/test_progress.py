@@ -23,7 +23,7 @@ def test_no_line_before_its_time():
     pipe = io.StringIO()
     with PlainProgress(console=Console(file=pipe), transient=True) as progress:
         progress.advance(progress.add_task("cells", total=4))
-    assert pipe.getvalue().strip() == ""
+    assert pipe.getvalue() == ""
 
 
 def test_a_live_table_is_printed_anew_in_a_pipe():

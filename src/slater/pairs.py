@@ -1,4 +1,4 @@
-"""`NAME=VALUE` and `NAME=V1,V2,...`, as people type them: parsed once for settings, sweeps and searches."""
+"""`NAME=VALUE` and `NAME=V1,V2,...`, as people type them: parsed once for settings, sweeps, columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from slater.errors import InputError
 
-__all__ = ["parse_pair", "parse_pairs", "parse_values"]
+__all__ = ["parse_lists", "parse_pair", "parse_pairs", "parse_values"]
 
 
 def parse_pair(text: str, what: str = "setting") -> tuple[str, str]:
@@ -23,12 +23,22 @@ def parse_pairs(texts: Iterable[str], what: str = "setting") -> dict[str, str]:
 
 
 def parse_values(texts: Iterable[str], what: str, example: str) -> dict[str, tuple[str, ...]]:
-    """The different values of every `NAME=V1,V2,...`, by name, in their order; a name may come once."""
+    """As `parse_lists`, each value once; the names are of settings, whose dashes mean underscores."""
+    found = parse_lists((_setting(text) for text in texts), what, example)
+    return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
+
+
+def _setting(text: str) -> str:
+    name, separator, values = text.partition("=")
+    return name.replace("-", "_") + separator + values
+
+
+def parse_lists(texts: Iterable[str], what: str, example: str) -> dict[str, tuple[str, ...]]:
+    """The values of every `NAME=V1,V2,...`, by name, in their order; a name may come once."""
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
-        name, separator, values = text.partition("=")
-        parts = tuple(dict.fromkeys(part.strip() for part in values.split(",") if part.strip()))
-        name = name.strip().replace("-", "_")
+        name, separator, values = (part.strip() for part in text.partition("="))
+        parts = tuple(part.strip() for part in values.split(",") if part.strip())
         if not separator or not name or not parts:
             raise InputError(f"the {what} {text!r} is not NAME=V1,V2,...; write for example {example}.")
         if name in found:

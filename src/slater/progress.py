@@ -36,6 +36,13 @@ class PlainProgress(Progress):
         super().advance(task_id, advance)
         self._say(task_id)
 
+    def stop(self) -> None:
+        """As in Rich; but where nothing was drawn, no empty line is left either."""
+        if self.console.is_terminal or self.console.is_jupyter or not self.live.transient:
+            super().stop()
+        else:
+            self.live.stop()
+
     def _say(self, task_id: TaskID) -> None:
         now = time.monotonic()
         if self.console.is_terminal or now - self._said < self.every:

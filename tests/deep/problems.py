@@ -16,11 +16,15 @@ QUICK = {
 #: of the group "pdca", which run in one process
 PDCA_PHASES = {"warm_steps": 10, "model_steps": 10, "joint_steps": 5}
 PDCA_QUICK = {**QUICK, **PDCA_PHASES}
-#: the same as words of `slater train`
-PDCA_WORDS = [
-    "--limit", "5", *(word for name, value in PDCA_QUICK.items()
-    for word in ("--set", f"{name}={'x'.join(map(str, value)) if isinstance(value, tuple) else value}")),
-]  # fmt: skip
+
+
+def _words(settings: dict[str, object]) -> list[str]:
+    """A limit of 5 and settings as words of `slater train`."""
+    texts = {k: "x".join(map(str, v)) if isinstance(v, tuple) else str(v) for k, v in settings.items()}
+    return ["--limit", "5", *(word for name, text in texts.items() for word in ("--set", f"{name}={text}"))]
+
+
+QUICK_WORDS, PDCA_WORDS = _words(QUICK), _words(PDCA_QUICK)
 
 
 def _moved(position: np.ndarray, action: np.ndarray) -> np.ndarray:

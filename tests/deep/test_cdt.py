@@ -96,7 +96,7 @@ def test_the_numpy_actor_with_its_cache_is_the_jax_network(discrete, tmp_path):
         parts["time"] = parts["time"].astype(int)
         batch = Contexts(**parts, costs=jnp.zeros(()), valid=jnp.ones(()))
         outputs = np.asarray(heads(net, batch)[0][0, -1])
-        expected = policy.choose(outputs[None], rng, True)[0]
+        expected = policy.actions_of(outputs[None], rng, True)[0]
         np.testing.assert_allclose(action, expected, atol=2e-5)
         history["action"].append(np.eye(3)[action] if discrete else action)
         reward, costs = 0.3, np.array([1.0, 0.0])

@@ -22,6 +22,7 @@ def small(monkeypatch):
     monkeypatch.setattr(demo, "EVERY", 20)
 
 
+@pytest.mark.slow
 def test_the_demo_ends_with_a_table_and_a_figure_and_says_where(tmp_path, capsys):
     out = tmp_path / "demo"
     command = ["demo", "--steps", "60", "--episodes", "20", "--out", str(out)]

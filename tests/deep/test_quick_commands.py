@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from slater import InputError, cli, load_policy
 from slater.data import load, save
 from slater.envs import install
+from slater.policy import save as save_policy
 from slater.runs import open_run
 from slater.runs.folder import kept_path
 
@@ -142,3 +144,19 @@ def test_what_is_measured_is_kept_with_the_run_beside_its_estimates(run, tmp_pat
     assert slater("compare", run) == 0
     assert "measured/c0" in capsys.readouterr().out
     assert slater("compare", tmp_path) == 2
+
+
+@pytest.mark.xdist_group("quick_commands")
+def test_a_policy_file_alone_runs_in_the_environment_of_its_data(run, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("gymnasium", reason=install.GYMNASIUM)
+    (tmp_path / "its_env.py").write_text(ENVIRONMENT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    policy, lone = load_policy(run), tmp_path / "lone.safetensors"
+    save_policy(policy, lone)
+    assert slater("evaluate", lone, "--episodes", "2") == 2
+    assert "give the environment with --env" in capsys.readouterr().err
+    save_policy(policy, lone, replace(policy.contract, env_id="its_env:make"))
+    assert slater("evaluate", lone, "--episodes", "2", "--json") == 0
+    captured = capsys.readouterr()
+    assert len(json.loads(captured.out)["episodes"]) == 2
+    assert captured.err == ""  # nothing is left of a bar that was not drawn

@@ -21,7 +21,7 @@ from slater.limits import resolve_limits
 
 from .. import children
 from .killed import go_on
-from .problems import PDCA_QUICK, PDCA_WORDS, QUICK, pointmass
+from .problems import PDCA_QUICK, QUICK, QUICK_WORDS, pointmass
 from .runs import StopAt, weights
 from .test_engine import OPTIONS
 from .toy import Toy
@@ -175,21 +175,20 @@ def test_too_little_memory_is_said(store, tmp_path):
         deep.train("toy", store, [5], tmp_path / "run", options={"memory": memory(store, 10)}, **QUICK)
 
 
-@pytest.mark.xdist_group("pdca")
 def test_the_command_streams_a_store_and_names_the_line_for_other_files(store, tmp_path, capsys):
     save(store.load(), tmp_path / "data.hdf5")
     out = str(tmp_path / "run")
-    little = ["--memory", str(memory(store))]
-    assert cli.main(["train", "pdca", str(tmp_path / "data.hdf5"), "--out", out, *PDCA_WORDS, *little]) == 2
+    little = ["--no-estimate", "--memory", str(memory(store))]
+    assert cli.main(["train", "toy", str(tmp_path / "data.hdf5"), "--out", out, *QUICK_WORDS, *little]) == 2
     said = capsys.readouterr().err
     assert "slater data convert" in said
     assert "allow more memory" in said
-    assert cli.main(["train", "pdca", str(store.path), "--out", out, *PDCA_WORDS, *little]) == 0
+    assert cli.main(["train", "toy", str(store.path), "--out", out, *QUICK_WORDS, *little]) == 0
     record = json.loads((tmp_path / "run" / "run.json").read_text())["run"]
     assert record["memory"] == memory(store)
     assert cli.main(["train", "--resume", out]) == 0
     fits = str(tmp_path / "fits")
-    fitting = ["train", "pdca", str(store.path), "--out", fits, *PDCA_WORDS, "--memory", "1"]
+    fitting = ["train", "toy", str(store.path), "--out", fits, *QUICK_WORDS, "--no-estimate", "--memory", "1"]
     assert cli.main(fitting) == 0
     assert weights(tmp_path / "fits") != weights(tmp_path / "run")
 

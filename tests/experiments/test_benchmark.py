@@ -36,6 +36,7 @@ def finished(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line)["row"] for line in (out / "cells.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 @needs_bullet
 def test_table2_from_the_sample_and_one_cell_again(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -72,6 +73,7 @@ def test_table2_from_the_sample_and_one_cell_again(tmp_path, capsys, monkeypatch
     assert again["results"] == rows["paper"]["results"]
 
 
+@pytest.mark.slow
 @needs_bullet
 def test_a_killed_cell_goes_on_from_its_checkpoint(tmp_path):
     def words(out: str) -> list[str]:

@@ -62,13 +62,13 @@ def test_figure1_writes_all_it_promises(tmp_path: Path) -> None:
     for name in ("figure1.png", "figure1.svg", "figure1.csv", "settings.json", "cells.jsonl"):
         assert (tmp_path / "f" / name).stat().st_size > 100
     rows = read(tmp_path / "f" / "figure1.csv")
-    assert {row["algo"] for row in rows} >= {"pdca", "mbcl", "coptidice", "plugin"}
+    assert {row["algorithm"] for row in rows} >= {"pdca", "mbcl", "coptidice", "plugin"}
     assert json.loads((tmp_path / "f" / "settings.json").read_text())["settings"]["repeats"] == 1
 
 
 def test_oracle_choice_prefers_the_feasible() -> None:
-    assert figure1._choose([(1.2, 1.1), (0.9, 0.8), (0.95, 1.0)]) == (0.95, 1.0)
-    assert figure1._choose([(1.2, 1.3), (1.1, 1.2)]) == (1.1, 1.2)
+    assert figure1._best_outcome([(1.2, 1.1), (0.9, 0.8), (0.95, 1.0)]) == (0.95, 1.0)
+    assert figure1._best_outcome([(1.2, 1.3), (1.1, 1.2)]) == (1.1, 1.2)
 
 
 def test_rates_cell_measures_errors() -> None:

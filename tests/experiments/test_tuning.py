@@ -133,6 +133,7 @@ def test_estimates_of_a_cloned_policy_are_near_what_the_data_did(tmp_path: Path)
         assert estimate["excess"] == pytest.approx(estimate["costs"]["c0"] / 2.0 - 1, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_tune_searches_resumes_and_gives_a_command_that_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

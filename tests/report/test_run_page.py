@@ -14,15 +14,17 @@ from slater.disk import digest_of
 from slater.policy import load
 from slater.runs.evaluations import Evaluation, add_evaluation
 
-from ..deep.problems import QUICK, pointmass
+from ..deep.problems import PDCA_QUICK, QUICK, pointmass
 
-SHORT = {**QUICK, "warm_steps": 10, "model_steps": 10, "joint_steps": 5}
+#: one run of two costs for all, and the default on the data for which that process has compiled it
+pytestmark = pytest.mark.xdist_group("pdca")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("report") / "run"
-    deep.train("pdca", pointmass(costs=2), ["5", "4"], out, options={"log_every": 10}, **SHORT)
+    data, options = pointmass(costs=2), {"log_every": 10, "estimate": True}
+    deep.train("pdca", data, ["5", "4"], out, preset="paper", options=options, **QUICK)
     return out
 
 
@@ -42,15 +44,15 @@ def test_several_runs_stand_beside_each_other(folder, tmp_path, capsys):
 
 
 def test_a_report_shows_the_log_what_was_measured_and_what_another_limit_would_cost(tmp_path, capsys):
-    data = pointmass(episodes=20)
+    data = pointmass()
     save(data, tmp_path / "log.hdf5")
     out = tmp_path / "run"
-    deep.train("pdca", data, ["5"], out, options={"data": str(tmp_path / "log.hdf5")}, **SHORT)
+    deep.train("pdca", data, ["5"], out, options={"data": str(tmp_path / "log.hdf5")}, **PDCA_QUICK)
     assert main(["report", str(out)]) == 0
     plain = (out / "report.html").read_text()
     assert plain.count("an episode of the log") == 1
-    assert plain.count("a logged episode") == 20
-    assert "20 episodes." in plain
+    assert plain.count("a logged episode") == 40
+    assert "40 episodes." in plain
     assert "What another limit would cost" in plain
     assert "measured" not in plain
     ran = Evaluation(

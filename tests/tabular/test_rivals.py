@@ -187,7 +187,7 @@ def test_the_released_mbcl_is_stricter_by_its_mistake_in_units() -> None:
         rng = np.random.default_rng(seed)
         cmdp = tab.sparse_cmdp(rng)
         data = tab.Counts.sample(cmdp, tab.half_optimal_behaviour(cmdp), 5000, rng)
-        released = tab.MBCL(released=True, rounds=100).run(data)
+        released = tab.MBCL.preset("released", rounds=100).run(data)
         assert released.multiplier_bound == 1.0
         assert released.notes == ("released settings",)
         shares.append([r.policy.returns(cmdp)[1][0] / 0.5 for r in (released, tab.MBCL().run(data))])

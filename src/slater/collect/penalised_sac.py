@@ -132,6 +132,7 @@ def _update(
 
     step, opt_q = adam.update(jax.grad(critic_loss)(state.q), state.opt_q)
     q = optax.apply_updates(state.q, step)
+    # in the roundings of Optax, with which the behaviours that ship were trained; elsewhere: nets.mlp.polyak
     q_target = optax.incremental_update(q, state.q_target, config.polyak)
     state = state._replace(q=q, q_target=q_target, opt_q=opt_q)
     if not actor:

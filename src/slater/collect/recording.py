@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,10 @@ from slater.envs import Workers, make, record
 from slater.errors import InputError
 from slater.policy import GaussianPolicy
 
-__all__ = ["PAPER_WAY", "DensityCheck", "Recording", "check_densities", "record_behaviour", "recorded_source"]
+__all__ = [
+    "PAPER_WAY", "DensityCheck", "DensitySummary", "Recording", "check_densities", "record_behaviour",
+    "recorded_source",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,36 @@ class DensityCheck:
     mean_weight: float
     narrower_weight: float
     narrower_error: float
+
+
+@dataclass(frozen=True)
+class DensitySummary:
+    """The checks of all sources of a log: rows and sources in all, and the extremes over the sources.
+
+    worst: the largest `DensityCheck.worst`; weights, narrower: least and largest mean weight, as there;
+    errors: by how many standard errors a weight with half the noise is from 1 at most
+    """
+
+    rows: int
+    sources: int
+    worst: float
+    weights: tuple[float, float]
+    narrower: tuple[float, float]
+    errors: float
+
+    @classmethod
+    def of(cls, checks: Sequence[DensityCheck]) -> DensitySummary:
+        """The summary of at least one check."""
+        weights = [check.mean_weight for check in checks]
+        narrower = [check.narrower_weight for check in checks]
+        return cls(
+            rows=sum(check.rows for check in checks),
+            sources=len(checks),
+            worst=max(check.worst for check in checks),
+            weights=(min(weights), max(weights)),
+            narrower=(min(narrower), max(narrower)),
+            errors=max(abs(check.narrower_weight - 1.0) / check.narrower_error for check in checks),
+        )
 
 
 def check_densities(data: Dataset, behaviour: Behaviour | str | Path) -> list[DensityCheck]:

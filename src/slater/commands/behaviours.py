@@ -14,7 +14,7 @@ from typing import Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from slater.commands.parse import Positional, choose, parse
+from slater.commands.parse import Positional, parse, pick_name
 from slater.disk import read_json_lines
 from slater.errors import InputError
 from slater.jobs.engines import Row, run_jobs
@@ -126,7 +126,7 @@ class Table:
 
 def run(args: list[str]) -> int:
     """Parse `slater behaviours ...` and do it; return the exit code."""
-    name, rest = choose(args, "behaviours", COMMANDS)
+    name, rest = pick_name(args, "behaviours", COMMANDS)
     if name == "train":
         return _train(parse(Train, rest, "behaviours train"))
     if name == "data":
@@ -252,24 +252,20 @@ def _present(names: tuple[str, ...], folder: Path) -> tuple[str, ...]:
 
 def _check(command: Check) -> int:
     from slater.collect.benchmark import behaviour_path
-    from slater.collect.recording import check_densities
+    from slater.collect.recording import DensitySummary, check_densities
     from slater.data import load
 
     wrong = False
     for name in _present(command.names, command.folder):
         data = load(command.folder / f"{name}.hdf5")
-        checks = check_densities(data, behaviour_path(name, command.behaviours))
-        worst = max(check.worst for check in checks)
-        weights = [check.mean_weight for check in checks]
-        wrong |= worst > TOLERANCE
-        narrower = [check.narrower_weight for check in checks]
-        errors = [abs(check.narrower_weight - 1.0) / check.narrower_error for check in checks]
+        found = DensitySummary.of(check_densities(data, behaviour_path(name, command.behaviours)))
+        wrong |= found.worst > TOLERANCE
         print(
-            f"{name}: {data.size} densities of {len(checks)} sources, largest relative difference "
-            f"{worst:.1e}\n"
-            f"  mean weights of a source under itself: {min(weights):.6f} to {max(weights):.6f}\n"
-            f"  and with half the noise: {min(narrower):.4f} to {max(narrower):.4f}, at most "
-            f"{max(errors):.1f} standard errors from 1",
+            f"{name}: {found.rows} densities of {found.sources} sources, largest relative difference "
+            f"{found.worst:.1e}\n"
+            f"  mean weights of a source under itself: {found.weights[0]:.6f} to {found.weights[1]:.6f}\n"
+            f"  and with half the noise: {found.narrower[0]:.4f} to {found.narrower[1]:.4f}, at most "
+            f"{found.errors:.1f} standard errors from 1",
             flush=True,
         )
     return 1 if wrong else 0
@@ -277,7 +273,7 @@ def _check(command: Check) -> int:
 
 def _table(command: Table) -> int:
     from slater.collect.benchmark import BENCHMARKS, behaviour_path
-    from slater.collect.recording import check_densities
+    from slater.collect.recording import DensitySummary, check_densities
     from slater.data import load
     from slater.report import datasets as report
 
@@ -297,8 +293,8 @@ def _table(command: Table) -> int:
         )
         lines.append(report.dataset_line(data, name, limits))
         if command.densities:
-            checks = check_densities(data, behaviour_path(name, command.behaviours))
-            densities.append(report.density_line(name, checks))
+            found = DensitySummary.of(check_densities(data, behaviour_path(name, command.behaviours)))
+            densities.append(report.density_line(name, found))
     page = report.datasets_page(lines, densities, sections)
     if command.out is None:
         print(page)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import Progress
 
 from slater.certify.verdict import EXIT_CODES, Verdict
 from slater.commands.parse import Positional, Repeated, parse
 from slater.errors import InputError
+from slater.progress import PlainProgress
 
 __all__ = ["run"]
 
@@ -87,7 +87,7 @@ def run(args: list[str]) -> int:
     subjects = [find_policy(policy) for policy in options.policy]
     several = len(subjects) > 1
     candidates = max(options.candidates, len(subjects))
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with PlainProgress(console=Console(stderr=True), transient=True) as progress:
         total = options.at_most if options.until_decided else options.episodes
         words, count = ("episodes", total * len(subjects)) if options.env else ("judging", None)
         bar = progress.add_task(words, total=count)

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-from slater.commands.parse import Positional, choose, parse
+from slater.commands.parse import Positional, parse, pick_name
 from slater.commands.reading import Reading
 from slater.data.download import locate
 from slater.data.files import convert, inspect, open_file
@@ -83,7 +83,7 @@ class Convert:
 
 def run(args: list[str]) -> int:
     """Parse `slater data ...` and do it; return the exit code."""
-    name, rest = choose(args, "data", COMMANDS)
+    name, rest = pick_name(args, "data", COMMANDS)
     if name == "info":
         return _info(parse(Info, rest, "data info"))
     if name == "check":

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from slater import tabular as tab
 from slater.jobs.cells import prepare
+from slater.progress import PlainProgress
 from slater.report.game import draw_game
 
 __all__ = ["tabular_demo"]
@@ -31,7 +31,7 @@ def tabular_demo(seed: int, n: int, folder: Path) -> int:
     )
     runs: dict[str, tab.Result] = {}
     live = Console(stderr=True)
-    with Progress(console=live, transient=True, disable=not live.is_terminal) as progress:
+    with PlainProgress(console=live, transient=True) as progress:
         task = progress.add_task("PDCA", total=400)
         runs["PDCA"] = tab.PDCA().run(data, progress=lambda k: progress.update(task, completed=k))
         progress.update(task, description="PDCA, exactly-feasible", completed=0, total=2000)

@@ -42,7 +42,7 @@ class Options:
     run: Positional[Path]
     """folder of a run, or a .safetensors policy file"""
     env: str | None = None
-    """environment, for example bullet/BallCircle; by default the run's own"""
+    """environment, for example bullet/BallCircle; by default the one that the data came from, if they say"""
     episodes: int = 20
     """episodes to run; with --members, of every kept policy"""
     seed: int = 0
@@ -73,7 +73,7 @@ def run(args: list[str]) -> int:
     if options.mixture + options.last + options.members > 1:
         raise InputError("choose one of --mixture, --last and --members.")
     saved = _saved(options.run)
-    env = options.env or (saved.env if saved else None)
+    env = options.env or _own_env(options.run, saved)
     if env is None:
         raise InputError("give the environment with --env, for example --env bullet/BallCircle.")
     if options.members:
@@ -124,6 +124,14 @@ def _saved(path: Path) -> SavedRun | None:
         return open_run(path)
     # a policy of a run lies in its folder, a kept one a floor below
     return next((open_run(folder) for folder in path.absolute().parents[:2] if is_run(folder)), None)
+
+
+def _own_env(path: Path, saved: SavedRun | None) -> str | None:
+    """The environment that the data of the run, or of a lone policy, came from, where they said so."""
+    if saved is not None:
+        return saved.env
+    contract = getattr(load(path), "contract", None)
+    return None if contract is None else contract.env_id
 
 
 def _per_episode(limits: Sequence[LimitRecord]) -> dict[str, float]:

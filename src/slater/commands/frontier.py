@@ -8,6 +8,7 @@ from pathlib import Path
 
 from slater.commands.parse import Positional, parse
 from slater.errors import InputError
+from slater.pairs import parse_lists
 
 __all__ = ["run"]
 
@@ -85,14 +86,14 @@ def _grids(texts: tuple[str, ...], names: tuple[str, ...]) -> list[list[float]] 
     try:
         if len(names) == 1 and not any("=" in text for text in texts):
             return [[float(part) for text in texts for part in text.split(",")]]
-        given = {text.partition("=")[0]: text.partition("=")[2] for text in texts}
+        given = parse_lists(texts, "limits", "cost=5,10,20")
         if set(given) != set(names):
             raise InputError(
                 f"--limits names {', '.join(given)}, but the costs are {', '.join(names)}; write "
                 + " ".join(f"{name}=5,10,20" for name in names)
                 + "."
             )
-        return [[float(part) for part in given[name].split(",")] for name in names]
+        return [[float(part) for part in given[name]] for name in names]
     except ValueError as error:
         if isinstance(error, InputError):
             raise

@@ -22,7 +22,7 @@ from cyclopts.exceptions import UnusedCliTokensError
 
 from slater.errors import InputError
 
-__all__ = ["Named", "Positional", "Repeated", "choose", "field_texts", "parse", "parse_given"]
+__all__ = ["Named", "Positional", "Repeated", "field_texts", "parse", "parse_given", "pick_name"]
 
 Options = TypeVar("Options")
 T = TypeVar("T")
@@ -88,7 +88,7 @@ def parse_given(options: type[Options], args: list[str], command: str) -> tuple[
     return found
 
 
-def choose(args: list[str], command: str, choices: Mapping[str, str]) -> tuple[str, list[str]]:
+def pick_name(args: list[str], command: str, choices: Mapping[str, str]) -> tuple[str, list[str]]:
     """The first argument, one of `choices` (name -> a line of help), and the rest; `--help` lists them."""
     if not args or args[0] in ("-h", "--help"):
         width = max(map(len, choices))

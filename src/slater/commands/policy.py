@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from slater.commands.parse import Positional, choose, parse
+from slater.commands.parse import Positional, parse, pick_name
 from slater.errors import InputError
 
 __all__ = ["run"]
@@ -28,7 +28,7 @@ class Info:
 
 def run(args: list[str]) -> int:
     """Entry point of `slater policy`."""
-    _, rest = choose(args, "policy", {"info": "what a policy takes and gives: slater policy info FILE"})
+    _, rest = pick_name(args, "policy", {"info": "what a policy takes and gives: slater policy info FILE"})
     options = parse(Info, rest, "policy info")
     from slater.front import load_policy
 

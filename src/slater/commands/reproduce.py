@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from slater.commands.parse import Named, Positional, Repeated, choose, parse
+from slater.commands.parse import Named, Positional, Repeated, parse, pick_name
 from slater.errors import InputError
 
 __all__ = ["EXPERIMENTS", "ReproduceArgs", "run"]
@@ -125,7 +125,7 @@ def _bank(options: BankArgs) -> int:
 
 def run(args: list[str]) -> int:
     """Parse, run, print where the results are."""
-    name, rest = choose(args, "reproduce", EXPERIMENTS)
+    name, rest = pick_name(args, "reproduce", EXPERIMENTS)
     if name in ("table2", "figure2", "tables"):
         from slater.commands import benchmarks
 

@@ -37,9 +37,8 @@ def sweep(options: Options) -> int:
     from slater.jobs.sweep import grid, refuse_other_plans
 
     assert options.out is not None
-    named = options.seeds is None and any(text.partition("=")[0].strip() == "seed" for text in options.sweep)
-    seeds = None if named else range(options.seed, options.seed + (options.seeds or 1))
-    jobs = [_job(options, point) for point in grid(options.sweep, seeds)]
+    seeds = None if options.seeds is None else range(options.seed, options.seed + options.seeds)
+    jobs = [_job(options, point) for point in grid(options.sweep, seeds, options.seed)]
     engine = options.engine
     if engine == "auto":
         import jax

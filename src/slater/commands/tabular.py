@@ -12,12 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from slater import tabular as tab
-from slater.commands.parse import parse
+from slater.commands.parse import Positional, Repeated, parse
 from slater.errors import InputError
+from slater.limits import Limit, resolve_limits
+from slater.progress import PlainProgress
 from slater.tabular.files import load_problem
 from slater.tabular.output import MixtureRule
 from slater.tabular.report import run_record
@@ -36,14 +37,16 @@ class TabularArgs:
     Values and limits are discounted sums (J-units).
 
     Examples:
-        slater tabular --algo pdca --cmdp paper --seed 3 --n 1000 --json
+        slater tabular pdca --cmdp paper --seed 3 --n 1000 --json
         slater tabular --costs 2 --n 5000 --mode exactly-feasible
-        slater tabular --algo mbcl --file problem.npz
+        slater tabular mbcl --file problem.npz --limit 2/discounted
 
     """
 
-    algo: Literal["pdca", "mbcl", "coptidice", "plugin", "acrab", "mabo", "prorl"] = "pdca"
-    """Algorithm; the last three ignore the limits."""
+    algorithm: Positional[str] = "pdca"
+    """algorithm: pdca, mbcl, coptidice or plugin; acrab, mabo and prorl ignore the limits"""
+    limit: Repeated = ()
+    """Limit on a cost instead of the problem's own, repeated for several, as 2/discounted."""
     cmdp: Literal["paper", "sparse", "coptidice"] = "paper"
     """Random problem: the paper's (10 states, 5 actions), the sparse variant, or COptiDICE's 50 states."""
     file: Path | None = None
@@ -85,8 +88,11 @@ def run(args: list[str]) -> int:
         if word.startswith("--"):
             _refuse_old_option(word[2:].partition("=")[0].replace("-", "_"), known)
     options = parse(TabularArgs, args, "tabular")
-    cmdp, data = _problem(options)
+    if options.algorithm not in tab.ALGORITHMS:
+        names = ", ".join(tab.ALGORITHMS)
+        raise InputError(f"there is no algorithm {options.algorithm!r}; choose one of {names}.")
     algorithm = _algorithm(options)
+    cmdp, data = _problem(options)
     start = time.perf_counter()
     with warnings.catch_warnings():
         # the same sentence is among the notes that are printed below
@@ -106,7 +112,7 @@ def run(args: list[str]) -> int:
             "required_rounds": plan.required_rounds,
             "required_n": plan.required_size,
         }
-    first = {"algo": record.pop("algo"), "seed": None if cmdp is None else options.seed}
+    first = {"algorithm": record.pop("algorithm"), "seed": None if cmdp is None else options.seed}
     record = first | record | {"seconds": round(seconds, 4)}
     if options.json:
         print(json.dumps(record))
@@ -116,6 +122,8 @@ def run(args: list[str]) -> int:
 
 
 def _refuse_old_option(name: str, known: set[str]) -> None:
+    if name == "algo":
+        raise InputError("the algorithm is named without an option now, for example: slater tabular pdca.")
     new = next((new for new in OLD_NAMES.get(name, ()) if new in known), None)
     if name not in known and new is not None:
         raise InputError(f"the option --{name} is called --{new.replace('_', '-')} now.")
@@ -127,7 +135,7 @@ def _problem(options: TabularArgs) -> tuple[tab.CMDP | None, tab.Counts]:
     if options.file is not None:
         loaded = load_problem(options.file)
         if isinstance(loaded, tab.Counts):
-            return None, loaded
+            return None, loaded.with_limits(_limits(options, loaded.num_costs))
         cmdp, behaviour = loaded
     elif options.cmdp == "coptidice":
         if options.costs != 1:
@@ -136,10 +144,24 @@ def _problem(options: TabularArgs) -> tuple[tab.CMDP | None, tab.Counts]:
         behaviour = tab.coptidice_behaviour(cmdp)
     else:
         cmdp = tab.GENERATORS[options.cmdp](rng, costs=options.costs)
+    if (limits := _limits(options, cmdp.num_costs)) is not None:
+        cmdp = cmdp.with_limits(limits)
     solution = cmdp.solve()
     if behaviour is None:
         behaviour = tab.half_optimal_behaviour(cmdp, solution)
     return cmdp, tab.Counts.sample(cmdp, behaviour, options.n, rng)
+
+
+def _limits(options: TabularArgs, costs: int) -> list[float] | None:
+    """The limits given, J-units; None: none are. Costs of a finite problem have numbers for names."""
+    if not options.limit:
+        return None
+    limits = resolve_limits(options.limit, [str(cost) for cost in range(costs)])
+    other = next((limit for limit in limits if limit.unit != "discounted"), None)
+    if other is not None:
+        text = str(Limit.discounted(other.value))
+        raise InputError(f"limits of a finite problem are discounted sums; write for example --limit {text}.")
+    return [limit.value for limit in limits]
 
 
 def _seed(seed: int) -> int:
@@ -154,12 +176,12 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 
 def _algorithm(o: TabularArgs) -> tab.Algorithm:
-    if o.mode is not None and o.algo != "pdca":
-        raise InputError(f"--mode belongs to pdca; {o.algo} has no such theorem.")
-    if o.preset == "released" and o.algo != "mbcl":
+    if o.mode is not None and o.algorithm != "pdca":
+        raise InputError(f"--mode belongs to pdca; {o.algorithm} has no such theorem.")
+    if o.preset == "released" and o.algorithm != "mbcl":
         raise InputError("the preset released exists for mbcl only; use paper or default.")
     box = tab.Box(o.weight_bound)
-    match o.algo:
+    match o.algorithm:
         case "pdca" if o.preset == "paper":
             return tab.PDCA.preset(
                 "paper",
@@ -172,19 +194,19 @@ def _algorithm(o: TabularArgs) -> tab.Algorithm:
             return tab.PDCA(weights=box, mixture=o.mixture, **theorem, **given)
         case "mbcl":
             given = _given(rounds=o.rounds, multiplier_bound=o.multiplier_bound, step=o.step)
-            return tab.MBCL(released=o.preset == "released", **given)
+            return tab.MBCL.preset("released", **given) if o.preset == "released" else tab.MBCL(**given)
         case "coptidice":
             return tab.COptiDICE.preset("paper") if o.preset == "paper" else tab.COptiDICE()
         case "acrab":
             return tab.ACrab(weights=box, **_given(rounds=o.rounds, step=o.step))
-    return tab.ALGORITHMS[o.algo]()
+    return tab.ALGORITHMS[o.algorithm]()
 
 
 def _learn(algorithm: tab.Algorithm, data: tab.Counts, *, quiet: bool) -> tab.Result:
     if quiet or not isinstance(algorithm, tab.PDCA):
         return algorithm.run(data)
     console = Console(stderr=True)
-    with Progress(transient=True, console=console, disable=not console.is_terminal) as progress:
+    with PlainProgress(transient=True, console=console) as progress:
         task = progress.add_task("PDCA", total=None)
         return algorithm.run(
             data, progress=lambda k: progress.update(task, completed=k, description=f"PDCA round {k}")
@@ -194,7 +216,7 @@ def _learn(algorithm: tab.Algorithm, data: tab.Counts, *, quiet: bool) -> tab.Re
 def _print(record: dict[str, Any], data: tab.Counts) -> None:
     console = Console()
     known = record["J_R"] is not None
-    table = Table(title=f"{record['algo']} on {record['n']} transitions (discounted sums)")
+    table = Table(title=f"{record['algorithm']} on {record['n']} transitions (discounted sums)")
     for column in ("", "policy", "estimated from data", "optimum", "limit", "multiplier", "optimal"):
         table.add_column(column, justify="left" if not column else "right")
     estimate = record["estimate"]

@@ -40,7 +40,6 @@ class Options:
     data: Positional[str | None] = None
     """dataset: a file or store that `slater data info` can read, or the name of a published task; without
     one, the sample of bullet/BallCircle that comes with Slater"""
-    reading: Reading = field(default_factory=Reading)
     limit: Repeated = ()
     """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
     out: Path | None = None
@@ -93,6 +92,7 @@ class Options:
     """runs at the same time in a sweep of processes (default: one per core)"""
     all_threads: bool = False
     """use every core for this one run: faster alone; its bits may then differ from those in a sweep"""
+    reading: Reading = field(default_factory=Reading)
 
 
 def exit_code(work: Callable[[], Sequence[Path]], require_limits: bool = False) -> int:

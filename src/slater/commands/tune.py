@@ -41,7 +41,6 @@ class Options:
     """algorithm, for example pdca"""
     data: Positional[str]
     """dataset: a file that `slater data info` can read, or the name of a published task"""
-    reading: Reading = field(default_factory=Reading)
     limit: Repeated = ()
     """limit on a cost, repeated for several: 20 (per episode), 5/discounted, 0.05/step, NAME=20"""
     search: Repeated = ()
@@ -75,6 +74,7 @@ class Options:
     """output folder; unless given, runs/tune- and the algorithm"""
     json: bool = False
     """print one JSON object instead of a table"""
+    reading: Reading = field(default_factory=Reading)
 
 
 def run(args: list[str]) -> int:

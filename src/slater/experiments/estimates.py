@@ -137,7 +137,7 @@ def _without_game(result: Any, dataset: Any, folder: Path) -> F64 | None:
     if "reference" not in result.details:
         return None
     from slater.deep.engine.folder import algorithm_of, run_on
-    from slater.deep.ope.choice import choose, verdict
+    from slater.deep.ope.choice import choose_mixture, verdict
     from slater.deep.ope.judges import judges_of
     from slater.deep.ope.study import cache_folder, study
     from slater.runs.result import from_log
@@ -149,7 +149,7 @@ def _without_game(result: Any, dataset: Any, folder: Path) -> F64 | None:
     found = verdict(task, own, judges_of(task, own, dataset), own.replays(dataset))
     weights = np.zeros(len(result.members))
     logged = [k for k, member in enumerate(result.members) if from_log(member.kind)]
-    weights[logged] = choose(task, found).weights
+    weights[logged] = choose_mixture(task, found).weights
     return weights
 
 

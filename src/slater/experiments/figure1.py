@@ -54,7 +54,7 @@ def _settings(name: str) -> Iterator[tab.Algorithm]:
         case "mbcl":
             yield tab.MBCL()
         case "mbcl-released":
-            yield tab.MBCL(released=True, rounds=100)
+            yield tab.MBCL.preset("released", rounds=100)
         case "coptidice":
             yield tab.COptiDICE()
         case "plugin":
@@ -86,18 +86,18 @@ def cell(settings: Cell) -> Row:
     best = cmdp.solve()
     data = tab.Counts.sample(cmdp, tab.half_optimal_behaviour(cmdp, best), settings["n"], rng)
     outcomes = []
-    for algorithm in _settings(settings["algo"]):
+    for algorithm in _settings(settings["algorithm"]):
         with warnings.catch_warnings():
             # grids hold bounds below the optimal multiplier on purpose
             warnings.simplefilter("ignore")
             result = algorithm.run(data)
         J_R, J_C = result.policy.returns(cmdp)
         outcomes.append((J_R / best.J_R, float((J_C / cmdp.limits).max())))
-    reward, cost = _choose(outcomes)
+    reward, cost = _best_outcome(outcomes)
     return {"reward": reward, "cost": cost, "settings_tried": len(outcomes)}
 
 
-def _choose(outcomes: list[tuple[float, float]]) -> tuple[float, float]:
+def _best_outcome(outcomes: list[tuple[float, float]]) -> tuple[float, float]:
     """The largest true reward among outcomes under the limit; if none is, the smallest cost."""
     feasible = [o for o in outcomes if o[1] <= 1.0]
     return max(feasible) if feasible else min(outcomes, key=lambda o: o[1])
@@ -113,13 +113,13 @@ def run(
     if not quick:
         names += ["coptidice-grid", "mbcl-grid", "pdca-grid", "pdca-paper-grid"]
     cells = [
-        {"algo": algo, "cmdp": cmdp, "n": n, "seed": seed}
-        for algo in names
-        for n in (PAPER_FORM_SIZES if algo == "pdca-paper-grid" else sizes)
+        {"algorithm": name, "cmdp": cmdp, "n": n, "seed": seed}
+        for name in names
+        for n in (PAPER_FORM_SIZES if name == "pdca-paper-grid" else sizes)
         for seed in range(count)
     ]
     rows = run_cells(cell, cells, out, workers=workers)
-    summary = summarise(rows, by=("algo", "n"), values=("reward", "cost"))
+    summary = summarise(rows, by=("algorithm", "n"), values=("reward", "cost"))
     write_csv(out / "figure1.csv", summary)
     variants = ("mbcl-released", "pdca-paper-grid")
     curves = {name: Curve(name, LABELS[name], name.split("-")[0], name in variants) for name in names}

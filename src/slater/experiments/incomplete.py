@@ -151,7 +151,7 @@ def cell(settings: Cell) -> Row:
                 warnings.simplefilter("ignore")
                 J_R, J_C = algorithm.run(data).policy.returns(cmdp)
             cost = float((J_C / cmdp.limits).max())
-            outcomes.append({"algo": name, "n": n, "reward": J_R / best.J_R, "cost": cost})
+            outcomes.append({"algorithm": name, "n": n, "reward": J_R / best.J_R, "cost": cost})
     return {"radius": problem.radius, "outcomes": outcomes}
 
 
@@ -171,16 +171,16 @@ def run(out: Path, *, quick: bool, repeats: int | None = None, workers: int | No
         for problem in problems
         for outcome in problem["outcomes"]
     ]
-    summary = summarise(rows, by=("family", "algo", "n"), values=("reward", "cost", "radius"))
+    summary = summarise(rows, by=("family", "algorithm", "n"), values=("reward", "cost", "radius"))
     write_csv(out / "incomplete.csv", summary)
     write_csv(out / "incomplete-problems.csv", rows)
     for row in summary:
-        row["curve"] = f"{row['family']} {row['algo']}"
+        row["curve"] = f"{row['family']} {row['algorithm']}"
     groups = [
         (f"{family} problems", [Curve(f"{family} {name}", label, name) for name, label in LABELS.items()])
         for family in ("random", "hard")
     ]
-    drawn = [row | {"algo": row["curve"]} for row in summary]
+    drawn = [row | {"algorithm": row["curve"]} for row in summary]
     title = f"Values realised, Bellman completeness absent: {count} problems each"
     draw_against_size(out / "incomplete", drawn, groups, title=title)
     settings = {"sizes": list(sizes), "repeats": count, "rounds": rounds, "quick": quick}

@@ -72,7 +72,7 @@ def find_task_data(
                 raise
             left_out.append(str(error))
     if not sources:
-        raise InputError(left_out[0] if left_out else "no task is named; add --tasks BallCircle.")
+        raise InputError(left_out[0] if left_out else "no task is named; name one, for example BallCircle.")
     return sources, left_out
 
 
@@ -84,7 +84,7 @@ def _find(task: str, folder: str) -> tuple[Path, Kind]:
     if folder == SAMPLE:
         if task != "BallCircle":
             raise _NoDataError(
-                f"the sample that ships with the package is of BallCircle; for {task} give --data FOLDER."
+                f"the sample that ships with the package is of BallCircle; for {task} name a folder of data."
             )
         return ballcircle(), "sample"
     published, own = TASKS.get(task), Path(folder) / f"{task.lower()}.hdf5"

@@ -30,10 +30,10 @@ __all__ = ["TrainJob", "differences", "grid", "last_row", "refuse_other_plans"]
 _WITHOUT_EFFECT = ("data", "checkpoint_every", "preset", "settings")
 
 
-def grid(sweeps: Sequence[str], seeds: Sequence[int] | None) -> Iterator[dict[str, str]]:
+def grid(sweeps: Sequence[str], seeds: Sequence[int] | None, seed: int = 0) -> Iterator[dict[str, str]]:
     """Every combination of `NAME=V1,V2,...` texts and seeds, as name -> value; the seed varies fastest.
 
-    seeds: None for what the texts say of `seed`, or 0.
+    seeds: None for what the texts say of `seed`, or `seed` if they say nothing.
     """
     axes = parse_values(sweeps, "sweep", "limit=10,20,40")
     named = axes.pop("seed", None)
@@ -42,7 +42,7 @@ def grid(sweeps: Sequence[str], seeds: Sequence[int] | None) -> Iterator[dict[st
     for text in named or ():
         if not text.isdecimal():
             raise InputError(f"the seed {text!r} of the sweep is not a whole number of at least 0.")
-    axes["seed"] = named or tuple(str(seed) for seed in seeds or (0,))
+    axes["seed"] = named or tuple(map(str, seeds or (seed,)))
     for point in itertools.product(*axes.values()):
         yield dict(zip(axes, point, strict=True))
 

@@ -157,7 +157,7 @@ class SequencePolicy(Described):
         last = _normed(x[:, -1], self.arrays["embed.norm_out"])
         return last @ self.arrays["action_weight"] + self.arrays["action_bias"], grown
 
-    def choose(self, outputs: F32, rng: np.random.Generator, deterministic: bool) -> NDArray[Any]:
+    def actions_of(self, outputs: F32, rng: np.random.Generator, deterministic: bool) -> NDArray[Any]:
         """Actions in the data's units from the network's outputs."""
         if self.low is None or self.high is None:
             logits = outputs if deterministic else outputs + rng.gumbel(size=outputs.shape)
@@ -178,7 +178,7 @@ class SequencePolicy(Described):
         x = checked(observations, len(self.obs_mean))
         togo = np.tile(np.append(self.target_return, self.limits), (len(x), 1))
         outputs, _ = self.forward(self.step_tokens(togo, x, 0), None)
-        return self.choose(outputs, rng, deterministic)
+        return self.actions_of(outputs, rng, deterministic)
 
     def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _SequenceActor:
         """Start an episode with an empty context and the full targets."""
@@ -273,7 +273,7 @@ class _SequenceActor:
         tokens = [token for step in self.steps for token in step]
         outputs, self.cache = policy.forward(tokens[self.seen :], self.cache)
         self.seen = len(tokens)
-        action = policy.choose(outputs, self.rng, self.deterministic)
+        action = policy.actions_of(outputs, self.rng, self.deterministic)
         self.steps[-1].append(policy.action_token(action, self.time))
         self.time += 1
         return np.asarray(action[0])

@@ -79,7 +79,7 @@ def draw_against_size(
         for row, value in enumerate((REWARD, COST)):
             axis = axes[row][column]
             for curve in curves:
-                points = [line for line in summary if line["algo"] == curve.name]
+                points = [line for line in summary if line["algorithm"] == curve.name]
                 x = np.array([line["n"] for line in points])
                 mean = np.array([line[f"{value}_mean"] for line in points])
                 error = np.array([line[f"{value}_se"] for line in points])

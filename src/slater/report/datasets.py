@@ -125,15 +125,11 @@ def dataset_line(data: Dataset, name: str, limits: Sequence[float]) -> str:
     )
 
 
-def density_line(name: str, checks: Sequence[Any]) -> str:
-    """The densities of a dataset, recomputed, as one line of a table."""
-    weights = [check.mean_weight for check in checks]
-    narrower = [check.narrower_weight for check in checks]
-    errors = [abs(check.narrower_weight - 1.0) / check.narrower_error for check in checks]
+def density_line(name: str, found: Any) -> str:
+    """A line of a table on a `slater.collect.recording.DensitySummary`."""
     return (
-        f"| {name} | {sum(check.rows for check in checks):,} | {max(check.worst for check in checks):.1e} | "
-        f"{min(weights):.6f} to {max(weights):.6f} | {min(narrower):.4f} to {max(narrower):.4f} | "
-        f"{max(errors):.1f} |"
+        f"| {name} | {found.rows:,} | {found.worst:.1e} | {found.weights[0]:.6f} to {found.weights[1]:.6f} | "
+        f"{found.narrower[0]:.4f} to {found.narrower[1]:.4f} | {found.errors:.1f} |"
     )
 
 

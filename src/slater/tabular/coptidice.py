@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
@@ -63,8 +64,9 @@ class COptiDICE:
             raise InputError(f"COptiDICE has no preset {name!r}; the only one is paper.")
         return cls(alpha=0.1, unseen="uniform")
 
-    def run(self, data: Counts) -> Result:
+    def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
         """Solve the program on the empirical model."""
+        data = data.with_limits(limits)
         alpha = data.size**-0.5 if self.alpha is None else self.alpha
         if not alpha > 0:
             raise InputError(f"alpha is {alpha:g}, but the regulariser needs a positive strength.")

@@ -6,7 +6,7 @@ start; it does not know the transition probabilities.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -227,8 +227,7 @@ class Counts(Sizes):
         S = num_states or int(max(s.max(), follow.max())) + 1
         A = num_actions or int(a.max()) + 1
         check_range("costs", c, 0.0, hint=" (shift the cost, or negate it if it is a reward)")
-        limit = as_array("limits", np.atleast_1d(raw_array("limits", limits)), (c.shape[1],))
-        check_range("limits", limit, 0.0)
+        limit = _checked_limits(limits, c.shape[1])
         pair = s * A + a
         transitions = sparse.csr_array((np.ones((~end).sum()), (pair[~end], follow[~end])), shape=(S * A, S))
         ends = np.bincount(pair[end], minlength=S * A).astype(float).reshape(S, A)
@@ -245,6 +244,12 @@ class Counts(Sizes):
             check_start(start, S),
             n,
         )
+
+    def with_limits(self, limits: ArrayLike | None) -> Counts:
+        """The same data under other limits (J-units, shape `(I,)`); None: under those that they have."""
+        if limits is None:
+            return self
+        return replace(self, limits=_checked_limits(limits, len(self.costs)))
 
     # -- what the data say ------------------------------------------------------------------------
 
@@ -374,6 +379,13 @@ class Counts(Sizes):
             blocks.append((np.ones(len(new)), new, np.full(len(new), S + 1)))
         data, row, column = (np.concatenate(part) for part in zip(*blocks, strict=True))
         return sparse.csr_array((data, (row, column)), shape=((S + 2) * A, S + 2))
+
+
+def _checked_limits(limits: ArrayLike, costs: int) -> Float:
+    """One limit per cost, not negative, shape `(I,)`."""
+    given = as_array("limits", np.atleast_1d(raw_array("limits", limits)), (costs,))
+    check_range("limits", given, 0.0)
+    return given
 
 
 def _tally(pairs: Int, follows: Int, weights: Float, cmdp: CMDP) -> sparse.csr_array:

@@ -16,9 +16,10 @@ them right; without it they may be wrong, or not converge, which is the point of
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from slater.errors import InputError
 from slater.tabular._check import Float
@@ -127,17 +128,25 @@ class MBCL:
     unseen: Literal["pessimistic", "zero"] = "pessimistic"
     released: bool = False
 
-    def run(self, data: Counts) -> Result:
+    @classmethod
+    def preset(cls, name: Literal["released"], **changes: Any) -> MBCL:
+        """A named set of settings, with `changes` to them; `released`: see the setting of that name."""
+        if name != "released":
+            raise InputError(f"MBCL has no preset {name!r}; the only one is released.")
+        return cls(**({"released": True} | changes))
+
+    def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
         """Play the game on the data."""
+        data = data.with_limits(limits)
         if self.unseen not in ("pessimistic", "zero"):
             raise InputError(f"unseen is {self.unseen!r}; choose pessimistic or zero.")
         notes: tuple[str, ...]
         if self.released:
-            limits, bound, step, notes = data.limits / data.horizon, 1.0, 5.0, ("released settings",)
+            tau, bound, step, notes = data.limits / data.horizon, 1.0, 5.0, ("released settings",)
             fitted = FittedQ(data, self.values, pessimistic=False)
         else:
-            limits = data.limits
-            automatic, _, notes = data_driven_bound(data, limits)
+            tau = data.limits
+            automatic, _, notes = data_driven_bound(data, tau)
             bound = automatic if self.multiplier_bound is None else self.multiplier_bound
             step = self.step
             fitted = FittedQ(data, self.values, pessimistic=self.unseen == "pessimistic")
@@ -158,12 +167,12 @@ class MBCL:
             mean_R, mean_C = float(np.mean(rewards)), np.mean(costs, axis=0)
             mean_lambda = np.mean(lambdas, axis=0)
             _, best_R, best_C = self._respond(data, fitted, mean_lambda)
-            L_max = best_R + float(mean_lambda @ (limits - best_C))
-            L_min = mean_R - bound * float(np.maximum(mean_C - limits, 0.0).max(initial=0.0))
+            L_max = best_R + float(mean_lambda @ (tau - best_C))
+            L_min = mean_R - bound * float(np.maximum(mean_C - tau, 0.0).max(initial=0.0))
             gaps.append(L_max - L_min)
             if gaps[-1] <= self.tolerance:
                 break
-            lam = dual.update(J_C - limits)
+            lam = dual.update(J_C - tau)
         trace = {
             "multipliers": np.array(lambdas),
             "estimated_costs": np.array(costs),

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from slater.errors import InputError
 from slater.tabular._check import Float
@@ -131,8 +132,14 @@ class PDCA:
         """The old spelling of `preset("paper")`."""
         raise InputError('PDCA.paper() is called PDCA.preset("paper") now.')
 
-    def run(self, data: Counts, progress: Callable[[int], None] | None = None) -> Result:
-        """Play the game on the data; `progress` is called after each round with its number."""
+    def run(
+        self, data: Counts, limits: ArrayLike | None = None, progress: Callable[[int], None] | None = None
+    ) -> Result:
+        """Play the game on the data; `progress` is called after each round with its number.
+
+        limits: tau in J-units, shape (I,); None: those that the data have.
+        """
+        data = data.with_limits(limits)
         large = not data.successors.small
         few = 200 if large else 400 if self.mode is None else 2000
         rounds = few if self.rounds is None else self.rounds
@@ -140,8 +147,8 @@ class PDCA:
         if rounds < 1:
             raise InputError(f"rounds is {rounds}, but at least one is needed.")
         data, thin = self._prepared(data)
-        limits, bound, notes, plan = self._targets(data)
-        weights = self._weights(data, limits)
+        tau, bound, notes, plan = self._targets(data)
+        weights = self._weights(data, tau)
         critics = CriticBank(data, weights, self.values)
         primal = NaturalPolicyGradient(
             data.num_states,
@@ -161,13 +168,13 @@ class PDCA:
             pi = members[k] = primal.policy
             f, g, gaps[k] = critics.solve(pi)  # Algorithm 1, lines 2 and 3
             h = estimates[k] = estimator.costs(pi)  # line 4
-            lam = multipliers[k] = dual.update(h - limits)  # line 5
-            z = f + np.einsum("i,isa->sa", lam, limits[:, None, None] - g) if len(lam) else f
+            lam = multipliers[k] = dual.update(h - tau)  # line 5
+            z = f + np.einsum("i,isa->sa", lam, tau[:, None, None] - g) if len(lam) else f
             primal.update(scale * z)  # line 6
             if progress is not None:
                 progress(k + 1)
 
-        policy, master = mix(data, members, limits, output, self.confidence)
+        policy, master = mix(data, members, tau, output, self.confidence)
         mean = policy.weights @ multipliers if master is None else master
         trace = {"multipliers": multipliers, "estimated_costs": estimates, "critic_gap": gaps}
         if plan is not None and plan.required_rounds > rounds:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from numpy.typing import ArrayLike
+
 from slater.tabular.cmdp import Infeasible
 from slater.tabular.counts import Counts, Unseen
 from slater.tabular.mixture import Mixture
@@ -18,8 +20,9 @@ class PlugIn:
 
     unseen: Unseen = "pessimistic"
 
-    def run(self, data: Counts) -> Result:
+    def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
         """Solve the empirical problem; if no policy meets the limits there, come as close as possible."""
+        data = data.with_limits(limits)
         model = data.model(self.unseen)
         notes: tuple[str, ...] = ()
         try:

@@ -32,7 +32,7 @@ def run_record(data: Counts, result: Result, cmdp: CMDP | None) -> dict[str, Any
     offline = estimate_certificate(model, result.policy, result.multipliers, result.multiplier_bound)
     errors = [standard_error(model, result.policy, cost) for cost in model.costs]
     record: dict[str, Any] = {
-        "algo": result.algorithm,
+        "algorithm": result.algorithm,
         "n": data.size,
         "J_R": None,
         "J_R_star": None,

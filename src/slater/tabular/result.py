@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from numpy.typing import ArrayLike
+
 from slater.errors import InputError
 from slater.tabular._check import Float
 from slater.tabular.counts import Counts
@@ -41,8 +43,8 @@ class Result:
 class Algorithm(Protocol):
     """Settings that can be run on a dataset."""
 
-    def run(self, data: Counts) -> Result:
-        """Learn a policy from the data alone."""
+    def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
+        """Learn a policy from the data alone, under `limits` (J-units, `(I,)`); None: those the data have."""
         ...
 
 

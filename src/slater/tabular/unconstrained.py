@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import clarabel
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from slater.errors import InputError
@@ -52,8 +53,9 @@ class ACrab:
     weights: WeightClass | None = None
     values: ValueClass = field(default_factory=Tabular)
 
-    def run(self, data: Counts) -> Result:
+    def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
         """Run PDCA on the dataset with its costs left out."""
+        del limits
         free = dataclasses.replace(data, costs=data.costs[:0], limits=data.limits[:0])
         pdca = PDCA(rounds=self.rounds, step=self.step, weights=self.weights, values=self.values)
         result = pdca.run(free)
@@ -82,8 +84,9 @@ class MABO:
     rounds: int = 20
     seed: int = 0
 
-    def run(self, data: Counts) -> Result:
+    def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
         """The greedy policy of the minimiser; the worst value for pairs without data."""
+        del limits
         low, high = data.value_box(data.reward)
         if isinstance(self.values, Linear):
             Q, solves = self._alternate(data)
@@ -134,8 +137,9 @@ class PRORL:
     alpha: float = 0.01
     weight_bound: float = 20.0
 
-    def run(self, data: Counts) -> Result:
+    def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
         """Solve the program; the policy follows `rho w`, uniform where that vanishes."""
+        del limits
         if not self.alpha >= 0:
             raise InputError(f"alpha is {self.alpha:g}, but it must not be negative.")
         S, A = data.num_states, data.num_actions

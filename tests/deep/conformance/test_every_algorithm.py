@@ -163,8 +163,10 @@ def test_after_the_shortest_run_that_is_accepted_the_policy_has_been_trained(nam
     """Whatever the phases of its defaults are: a short run shrinks them, or is refused in a sentence."""
     discrete, costs = kinds(name)[0]
     data = pointmass(discrete=discrete, costs=costs)
-    small = {"batch_size": 16, "hidden": (16, 16), "gamma": 0.9}
-    small |= {"vae_hidden": (16,)} if hasattr(deep.find(name).Config, "vae_hidden") else {}
+    # the settings of the shared run but for its lengths: what is compiled is the same
+    lengths = ("steps", "keep_every", "warmup")
+    settings = {**QUICK, **QUICK_OF[name, None]}
+    small = {k: v for k, v in settings.items() if k not in lengths and not k.endswith("_steps")}
     for steps in range(1, 20):
         try:
             result = deep.train(name, data, ["5"] * costs, tmp_path / "run", steps=steps, **small)

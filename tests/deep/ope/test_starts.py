@@ -15,7 +15,7 @@ from slater.deep.game.dual import EXP3, PID, ExponentiatedGradient, ProjectedGra
 from slater.deep.game.primal import AnchoredGradient
 from slater.deep.nets.policy import Categorical, Gaussian, make_policy
 from slater.deep.ope.calibration import Calibration
-from slater.deep.ope.choice import RETURN_SCALES, UNSEEN, Verdict, choose, starting_cohorts
+from slater.deep.ope.choice import RETURN_SCALES, UNSEEN, Verdict, choose_mixture, starting_cohorts
 from slater.deep.ope.closed_loop import Judged, judge
 from slater.deep.ope.cohorts import Cohorts, reference
 from slater.deep.task import state_task
@@ -72,8 +72,9 @@ def test_the_anchored_player_ends_at_its_start_times_the_exponential_of_z():
     state = player.start(start)
     data = dict.fromkeys(("u", "discount", "s_next", "returns", "s0"))
     batch = SimpleNamespace(s=jnp.zeros((4, 2)), a=jnp.eye(3)[jnp.array([0, 1, 2, 1])], **data)
+    update = jax.jit(lambda state: player.update(task, state, z, batch, jax.random.key(0)))
     for _ in range(400):
-        state, told = player.update(task, state, z, batch, jax.random.key(0))
+        state, told = update(state)
     size = float(jnp.mean(jnp.abs(z.f(batch.s, batch.a))))
     before = start.choice(batch.s, jax.random.key(0))[0]
     wanted = jax.nn.softmax(jnp.log(before) + z.values / (weight * size))
@@ -177,8 +178,8 @@ def test_a_policy_that_was_played_from_a_clone_is_judged_by_the_change_from_ther
     truth = means[0] + np.array([40.0, 1.0, 0.0])
     claim = (truth + np.array([-20.0, 2.0, 0.0]))[None]
     more = Judged(claim, np.zeros((1, 3)), np.zeros((1, 3)))
-    alone = choose(task, found, more).estimates.mean[-1]
-    started = choose(task, found, more, np.array([0]))
+    alone = choose_mixture(task, found, more).estimates.mean[-1]
+    started = choose_mixture(task, found, more, np.array([0]))
     said = started.estimates.mean[-1]
     # half of the error is gone, and the bound lies beyond the other half
     np.testing.assert_allclose(said[:2], (alone[:2] + truth[:2]) / 2, rtol=1e-6)
@@ -203,11 +204,11 @@ def test_where_the_estimator_is_wrong_only_policies_near_cohorts_that_it_is_righ
     assert not found.describe(task)["judged_everywhere"]
     splendid = np.repeat([[900.0, 0.0, 50.0]], 3, axis=0)
     more = Judged(splendid, np.zeros((3, 3)), np.zeros((3, 3)))
-    weights = choose(task, found, more, np.array([3, -1, 0])).weights[-3:]
+    weights = choose_mixture(task, found, more, np.array([3, -1, 0])).weights[-3:]
     assert weights[0] == weights[1] == 0.0  # from the wrong cohort, and from none
     assert weights[2] == pytest.approx(1.0)
     # and the log speaks alone for the clone that the estimator is wrong about
-    assert choose(task, found).estimates.mean[3, 1] == pytest.approx(means[3, 1])
+    assert choose_mixture(task, found).estimates.mean[3, 1] == pytest.approx(means[3, 1])
 
 
 def test_a_cohort_without_a_cost_may_still_have_one_that_few_episodes_do_not_show():
@@ -216,6 +217,6 @@ def test_a_cohort_without_a_cost_may_still_have_one_that_few_episodes_do_not_sho
     study.sums[study.cohorts.labels == 3, 1] = 0.0
     means, _ = study.cohorts.means(study.sums)
     task, found = judged(study, means, [True] * 4)
-    bounds = choose(task, found).bounds
+    bounds = choose_mixture(task, found).bounds
     assert bounds[3, 1] == pytest.approx(UNSEEN * 10.0 / 101)
     assert np.all(bounds[:, 1] > means[:, 1])

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from slater.deep.ope.choice import choose, verdict
+from slater.deep.ope.choice import choose_mixture, verdict
 from slater.deep.ope.cloning import CloneSettings
 from slater.deep.ope.closed_loop import Judged, judge
 from slater.deep.ope.ensemble import EnsembleSettings
@@ -56,7 +56,7 @@ def test_a_gamble_is_not_won_by_luck(world, behaviours, limits):
     task, found = studied(data, limits)
     judged = verdict(task, found, judges_of(task, found, data), found.replays(data))
     assert judged.best is not None, judged.line(task)
-    true = truth(world, task, found, choose(task, judged))
+    true = truth(world, task, found, choose_mixture(task, judged))
     assert np.all(true[1:-1] <= 1.1 * np.array([float(x) for x in limits])), true
     assert true[0] > 6.5, true
 

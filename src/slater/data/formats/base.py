@@ -19,6 +19,7 @@ from slater.data.dataset import Metadata
 from slater.data.findings import Findings
 from slater.data.missing import CHOICES, Missing
 from slater.errors import InputError
+from slater.pairs import parse_lists
 
 __all__ = [
     "BLOCK_ROWS",
@@ -145,18 +146,8 @@ def read_options(
 
 def parse_columns(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """A column map from texts like "observations=x,y,v*" and "costs=infos/cost"; "source=-" leaves it out."""
-    columns: dict[str, tuple[str, ...]] = {}
-    for text in texts:
-        role, equals, names = text.partition("=")
-        listed = tuple(name.strip() for name in names.split(",") if name.strip())
-        if not equals or not listed:
-            raise InputError(f"The column map {text!r} is not ROLE=NAME[,NAME...], as observations=x,y.")
-        if role.strip() in columns:
-            raise InputError(
-                f"The role {role.strip()!r} is mapped twice; list all its columns after one '='."
-            )
-        columns[role.strip()] = () if listed == ("-",) else listed
-    return columns
+    columns = parse_lists(texts, "column map", "observations=x,y")
+    return {role: () if names == ("-",) else names for role, names in columns.items()}
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,12 @@ import numpy as np
 import optax
 from jax import Array
 
-from slater.data import Dataset, StoredDataset
-from slater.deep.algorithms.base import Algorithm, Config, fit_preparation
+from slater.deep.algorithms.base import Config
 from slater.deep.algorithms.lagrangian import (
+    Lagrangian,
     LagrangianConfig,
-    Twins,
     TwinState,
     excess,
-    make_pid,
     multiplier_metrics,
 )
 from slater.deep.algorithms.registry import register
@@ -111,14 +109,13 @@ class BCQLagState(eqx.Module):
 
 
 @register
-class BCQLag(Algorithm[BCQLagConfig, BCQLagState]):
+class BCQLag(Lagrangian[BCQLagConfig, BCQLagState]):
     """See the module's text."""
 
     name: ClassVar[str] = "bcq-lag"
     label: ClassVar[str] = "BCQ-Lag"
     published_as: ClassVar[str | None] = "BCQ-Lag"
     Config: ClassVar[type[Config]] = BCQLagConfig
-    actions = ("continuous",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
             "steps": 100_000, "act_samples": 1, "actor_rate": 1e-3, "ki": 0.003, "warm_steps": 0,
@@ -126,26 +123,6 @@ class BCQLag(Algorithm[BCQLagConfig, BCQLagState]):
             "normalise_observations": False, "reward_scale": 0.1,
         }
     }  # fmt: skip
-
-    def __init__(self, config: BCQLagConfig) -> None:
-        super().__init__(config)
-        self.twins, self.pid = Twins(config), make_pid(config)
-        self.adam_vae, self.adam_actor = optax.adam(config.vae_rate), optax.adam(config.actor_rate)
-
-    def config_for(self, dataset: Dataset | StoredDataset) -> BCQLagConfig:
-        """A short run leaves the policy a third of its iterations at least."""
-        del dataset
-        config = self.config
-        return replace(config, warm_steps=fit_preparation(config.warm_steps, config.steps))
-
-    def phase(self, step: int) -> tuple[str, int]:
-        """First warm, then train."""
-        warm = self.config.warm_steps
-        return ("warm", warm) if step < warm else ("train", self.config.steps)
-
-    def keeps(self, done: int) -> bool:
-        """The last policy only, with the multiplier that belongs to it."""
-        return done == self.config.steps
 
     def init(self, task: Task, key: Array) -> BCQLagState:
         """All networks at random, no multiplier."""
@@ -207,8 +184,3 @@ class BCQLag(Algorithm[BCQLagConfig, BCQLagState]):
             state.vae, state.perturbation, state.twins.online, state.dual.lam, self.config.phi,
             self.config.act_samples, leans,
         )  # fmt: skip
-
-    def report(self, task: Task, state: BCQLagState, members: Any, weights: Any) -> dict[str, Any]:
-        """The multipliers at the end, for utilities scaled to [0, 1]."""
-        del members, weights
-        return {"multipliers": dict(zip(task.cost_names, np.asarray(state.dual.lam).tolist(), strict=True))}

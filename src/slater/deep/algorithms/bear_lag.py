@@ -21,18 +21,15 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 
-from slater.data import Dataset, StoredDataset
-from slater.deep.algorithms.base import Algorithm, Config, fit_preparation
+from slater.deep.algorithms.base import Config
 from slater.deep.algorithms.lagrangian import (
+    Lagrangian,
     LagrangianConfig,
-    Twins,
     TwinState,
     excess,
-    make_pid,
     multiplier_metrics,
 )
 from slater.deep.algorithms.registry import register
@@ -93,7 +90,7 @@ class BEARLagState(eqx.Module):
 
 
 @register
-class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
+class BEARLag(Lagrangian[BEARLagConfig, BEARLagState]):
     """See the module's text."""
 
     name: ClassVar[str] = "bear-lag"
@@ -101,7 +98,6 @@ class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
     published_as: ClassVar[str | None] = "BEAR-Lag"
     search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {"epsilon": ("0.1", "0.3")}
     Config: ClassVar[type[Config]] = BEARLagConfig
-    actions = ("continuous",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
             "steps": 300_000, "actor_rate": 1e-3, "ki": 0.003, "warm_steps": 0, "deflation": 0.0,
@@ -112,26 +108,6 @@ class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
         }
     }  # fmt: skip
 
-    def __init__(self, config: BEARLagConfig) -> None:
-        super().__init__(config)
-        self.twins, self.pid = Twins(config), make_pid(config)
-        self.adam_vae, self.adam_pi = optax.adam(config.vae_rate), optax.adam(config.actor_rate)
-
-    def config_for(self, dataset: Dataset | StoredDataset) -> BEARLagConfig:
-        """A short run leaves the policy a third of its iterations at least."""
-        del dataset
-        config = self.config
-        return replace(config, warm_steps=fit_preparation(config.warm_steps, config.steps))
-
-    def phase(self, step: int) -> tuple[str, int]:
-        """First warm, then train."""
-        warm = self.config.warm_steps
-        return ("warm", warm) if step < warm else ("train", self.config.steps)
-
-    def keeps(self, done: int) -> bool:
-        """The last policy only."""
-        return done == self.config.steps
-
     def init(self, task: Task, key: Array) -> BEARLagState:
         """All networks at random, alpha = 1, no multiplier."""
         config = self.config
@@ -141,7 +117,7 @@ class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
         assert isinstance(pi, Gaussian)
         return BEARLagState(
             vae, pi, pi, self.twins.init(task, key_twins), self.pid.init(task.costs), jnp.zeros(()),
-            self.adam_vae.init(vae), self.adam_pi.init(pi),
+            self.adam_vae.init(vae), self.adam_actor.init(pi),
         )  # fmt: skip
 
     def update(
@@ -173,7 +149,7 @@ class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
             return -jnp.mean(score) + alpha * (distance - config.epsilon), distance
 
         (value, distance), grads = jax.value_and_grad(loss, has_aux=True)(state.pi)
-        updates, opt_pi = self.adam_pi.update(grads, state.opt_pi)
+        updates, opt_pi = self.adam_actor.update(grads, state.opt_pi)
         pi = optax.apply_updates(state.pi, updates)
         rate = 1.0 if phase == "warm" else config.polyak
         pi_target = polyak(state.pi_target, pi, rate)
@@ -191,12 +167,6 @@ class BEARLag(Algorithm[BEARLagConfig, BEARLagState]):
     def policy(self, state: BEARLagState) -> Gaussian:
         """The actor."""
         return state.pi
-
-    def report(self, task: Task, state: BEARLagState, members: Any, weights: Any) -> dict[str, Any]:
-        """The multipliers at the end, for utilities scaled to [0, 1]."""
-        del members, weights
-        lam = np.asarray(state.dual.lam).tolist()
-        return {"multipliers": dict(zip(task.cost_names, lam, strict=True))}
 
 
 def _samples(pi: Gaussian, obs: Array, key: Array) -> Array:

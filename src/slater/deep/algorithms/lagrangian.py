@@ -1,4 +1,4 @@
-"""What the Lagrangian actor-critics share (BCQ-Lag, BEAR-Lag): twin critics, and a PID multiplier.
+"""What the Lagrangian actor-critics share (BCQ-Lag, BEAR-Lag): twin critics, a PID multiplier, two phases.
 
 For every utility (reward, then costs) two critics Q_1, Q_2, regressed on the same target; a' is what the
 policy chooses at s':
@@ -19,16 +19,18 @@ A slow target network is late in the level of Q; as in `slater.deep.ope.fitted_q
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
-from slater.deep.algorithms.base import Config
+from slater.data import Dataset, StoredDataset
+from slater.deep.algorithms.base import Algorithm, Config, State, fit_preparation
 from slater.deep.batches import Batch
 from slater.deep.game.dual import PID, DualState, relative_excess
 from slater.deep.nets.critic import Critic, make_critic
@@ -37,7 +39,7 @@ from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.task import Task
 from slater.errors import InputError
 
-__all__ = ["LagrangianConfig", "TwinState", "Twins", "excess", "make_pid", "multiplier_metrics"]
+__all__ = ["Lagrangian", "LagrangianConfig", "TwinState", "Twins", "excess", "multiplier_metrics"]
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,6 @@ class LagrangianConfig(Config):
             raise InputError("kp, ki, kd, deflation and warm_steps must be >= 0 and samples >= 1.")
         if not 0 <= self.margin < 1:
             raise InputError(f"margin must be in [0, 1), not {self.margin}.")
-
-
-def make_pid(config: LagrangianConfig) -> PID:
-    """The multiplier's player."""
-    return PID(config.multiplier_bound, config.kp, config.ki, config.kd)
 
 
 class TwinState(eqx.Module):
@@ -215,3 +212,38 @@ def excess(task: Task, config: LagrangianConfig, costs: Array) -> tuple[Array, d
 def multiplier_metrics(task: Task, dual: DualState) -> dict[str, Array]:
     """The multipliers by name."""
     return {f"lambda/{name}": dual.lam[i] for i, name in enumerate(task.cost_names)}
+
+
+LagrangianT = TypeVar("LagrangianT", bound=LagrangianConfig)
+
+
+class Lagrangian(Algorithm[LagrangianT, State]):
+    """An actor-critic with twin critics and a PID multiplier; its state has the multiplier's as `dual`."""
+
+    actions = ("continuous",)
+
+    def __init__(self, config: LagrangianT) -> None:
+        super().__init__(config)
+        self.twins = Twins(config)
+        self.pid = PID(config.multiplier_bound, config.kp, config.ki, config.kd)
+        self.adam_vae, self.adam_actor = optax.adam(config.vae_rate), optax.adam(config.actor_rate)
+
+    def config_for(self, dataset: Dataset | StoredDataset) -> LagrangianT:
+        """A short run leaves the policy a third of its iterations at least."""
+        del dataset
+        config = self.config
+        return replace(config, warm_steps=fit_preparation(config.warm_steps, config.steps))
+
+    def phase(self, step: int) -> tuple[str, int]:
+        """First warm, then train."""
+        warm = self.config.warm_steps
+        return ("warm", warm) if step < warm else ("train", self.config.steps)
+
+    def keeps(self, done: int) -> bool:
+        """The last policy only, with the multiplier that belongs to it."""
+        return done == self.config.steps
+
+    def report(self, task: Task, state: Any, members: Any, weights: Any) -> dict[str, Any]:
+        """The multipliers at the end, for utilities scaled to [0, 1]."""
+        del members, weights
+        return {"multipliers": dict(zip(task.cost_names, np.asarray(state.dual.lam).tolist(), strict=True))}

@@ -28,7 +28,7 @@ from slater.runs.record import write_record
 from slater.runs.result import from_log
 
 __all__ = [
-    "RunFolder", "algorithm_as_begun", "algorithm_of", "member_networks", "member_policies", "run_on",
+    "RunFolder", "algorithm_of", "member_policies", "recorded_algorithm", "run_on",
 ]  # fmt: skip
 
 #: file of the whole state, the step and the members so far
@@ -41,7 +41,7 @@ def algorithm_of(run: Run, dataset: Dataset | StoredDataset | None = None) -> Al
     return algorithm if dataset is None else type(algorithm)(algorithm.config_for(dataset))
 
 
-def algorithm_as_begun(record: Record) -> Algorithm[Any, Any]:
+def recorded_algorithm(record: Record) -> Algorithm[Any, Any]:
     """The algorithm with the settings that were decided when the run began, whatever defaults are now."""
     kind = find(record.run.algorithm, record.run.preset)
     return kind(make_config(kind, record.config))
@@ -59,25 +59,13 @@ def run_on(folder: str | Path, dataset: Dataset | StoredDataset) -> Run:
 
 def member_policies(folder: str | Path, dataset: Dataset) -> list[Policy]:
     """Every policy that the finished run in `folder` kept, in order, ready to act; `dataset`: its data."""
-    task, networks, _ = _opened(folder, dataset)
-    return [network.export(task) for network in networks]
-
-
-def member_networks(folder: str | Path, dataset: Dataset) -> list[Exportable]:
-    """The networks of the policies that the run in `folder` kept while it trained, in order."""
-    _, networks, members = _opened(folder, dataset)
-    return [network for network, member in zip(networks, members, strict=True) if not from_log(member.kind)]
-
-
-def _opened(folder: str | Path, dataset: Dataset) -> tuple[Task, list[Exportable], list[Member]]:
-    """The task of a finished run, its kept networks, and what is known about them."""
     run = run_on(folder, dataset)
     algorithm = algorithm_of(run, dataset)
     task = algorithm.task(dataset, run.limits)
     algorithm = algorithm.informed(dataset, task)
     place = RunFolder(Path(folder))
     state, _ = place.load(algorithm.init(task, jax.random.key(0)))
-    return task, place.policies(algorithm.policy(state)), place.members
+    return [network.export(task) for network in place.policies(algorithm.policy(state))]
 
 
 class RunFolder:
@@ -92,7 +80,7 @@ class RunFolder:
         self.members: list[Member] = []
 
     @property
-    def begun(self) -> bool:
+    def has_checkpoint(self) -> bool:
         """Whether there is a checkpoint to go on from."""
         return (self.path / CHECKPOINT).exists()
 
@@ -116,7 +104,7 @@ class RunFolder:
 
     def load(self, initial: Any) -> tuple[Any, int]:
         """State and step of the checkpoint, or `initial` and 0."""
-        if not self.begun:
+        if not self.has_checkpoint:
             return initial, 0
         path = self.path / CHECKPOINT
         state, record = checkpoint.restore(path, initial)

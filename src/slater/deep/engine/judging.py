@@ -52,8 +52,10 @@ def judge_members(
     steps = min(FIT, config.steps)
     estimator: Any  # a model or fitted Q, each with a state of its own type
     if suits_a_model(dataset):
+        by = "model"
         estimator = ModelEstimator(hidden=config.hidden, steps=steps)
     else:
+        by = "fitted Q"
         estimator = FittedQEstimator(
             hidden=config.hidden, batch_size=config.batch_size, careful_steps=steps, careful_copies=3
         )
@@ -69,7 +71,6 @@ def judge_members(
         judged[index] = replace(members[index], estimates=tuple(map(float, values)), careful=True)
         tick("estimates of the policies", done + 1, len(acting))
     check = estimator.check(task, state, dataset)
-    by = "model" if isinstance(estimator, ModelEstimator) else "fitted Q"
     about = {"by": by, "steps": steps, "trusted": check.trusted, **check.report}
     # the remedy that a check names is a setting of the algorithm that asks for it
     end = "; its estimates cannot be trusted"

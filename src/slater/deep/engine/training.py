@@ -22,7 +22,7 @@ from slater.deep import checkpoint
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import on_device
 from slater.deep.engine.finish import finish
-from slater.deep.engine.folder import RunFolder, algorithm_as_begun, algorithm_of, run_on
+from slater.deep.engine.folder import RunFolder, algorithm_of, recorded_algorithm, run_on
 from slater.deep.engine.iterations import (
     EXPLOSION,
     CompilingAhead,
@@ -168,7 +168,7 @@ def resume(
         record = read_record(folder)
         if not record.extended:
             return Training(run, dataset, folder, watcher).go()
-        algorithm = algorithm_as_begun(record)
+        algorithm = recorded_algorithm(record)
         opened = open_data(record.run, algorithm, dataset)
         return Training(record.run, dataset, folder, watcher, opened).go()
 
@@ -249,7 +249,7 @@ class Training:
 
     def _compiling(self, chunk: Callable[..., Any]) -> CompilingAhead:
         """A thread that compiles the phases of a new run; one that goes on has most of them behind it."""
-        if self.folder.begun:
+        if self.folder.has_checkpoint:
             return CompilingAhead(chunk, (None, self.key), None, ())
         phases, step = dict[str, None](), 0
         while step < self.algorithm.config.steps:

@@ -53,7 +53,7 @@ from slater.deep.ope.study import Study
 from slater.deep.task import Task
 from slater.mixing import best_mixture, lp_weights
 
-__all__ = ["Choice", "Verdict", "choose", "starting_cohorts", "verdict"]
+__all__ = ["Choice", "Verdict", "choose_mixture", "starting_cohorts", "verdict"]
 
 F64 = NDArray[np.float64]
 #: standard errors of the log's means by which a clone counts as worse than its cohort
@@ -181,7 +181,7 @@ def verdict(task: Task, study: Study, judges: Iterable[Judge], replayed: F64) ->
     )
 
 
-def choose(
+def choose_mixture(
     task: Task, found: Verdict, more: Judged | None = None, starts: NDArray[np.int64] | None = None
 ) -> Choice:
     """The best mixture within the task's limits, on bounds, of the log's own policies and of those of which

@@ -19,7 +19,7 @@ from slater.deep.algorithms.pdca.fallback import Fallback, NoFallback
 from slater.deep.batches import Batch, Data
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Check, Estimate, Estimator, Tick
-from slater.deep.ope.choice import Verdict, choose, starting_cohorts, verdict
+from slater.deep.ope.choice import Verdict, choose_mixture, starting_cohorts, verdict
 from slater.deep.ope.ensemble import Ensemble
 from slater.deep.ope.judges import judges_of
 from slater.deep.ope.study import StudySettings, cache_folder, study
@@ -201,7 +201,7 @@ class Bounds(Output):
         played = [k for k, member in enumerate(members) if not from_log(member.kind)]
         logged = [k for k, member in enumerate(members) if from_log(member.kind)]
         more = found.estimator.estimates([policies[k] for k in played], key, tick) if played else None
-        choice = choose(task, found, more, starts[played])
+        choice = choose_mixture(task, found, more, starts[played])
         weights, better = np.zeros(len(members)), list(members)
         for place, k in enumerate([*logged, *played]):
             weights[k] = choice.weights[place]
