@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -203,7 +204,7 @@ def _certificate(options: DemoArgs, gamma: float) -> Certificate:
 
     certificate = certify_rollouts(
         policies.load(options.out / "mixture.safetensors"), ENV, limits=[options.limit], gamma=gamma,
-        at_most=options.episodes, name=str(options.out),
+        at_most=options.episodes, name=str(options.out), workers=min(2, os.cpu_count() or 1),
     )  # fmt: skip
     certificate = replace(certificate, digest=digest_of(options.out / "mixture.safetensors"))
     certificate.save(options.out / "certificate.json")
