@@ -76,6 +76,17 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """A picture that stands alone becomes a figure: its words below it, and itself at full size behind it."""
+    del page, config, files
+
+    def figure(found: re.Match[str]) -> str:
+        tag, words, source = found.group(1), found.group(2), found.group(3)
+        return f'<figure><a href="{source}">{tag}</a><figcaption>{words}.</figcaption></figure>'
+
+    return re.sub(r'<p>(<img alt="([^"]+)" src="([^"]+)" ?/?>)</p>', figure, html)
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Fill in what a page takes from the code: `{{settings NAME}}`, `{{algorithms table}}`."""
     del page, config, files

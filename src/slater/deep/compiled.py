@@ -24,12 +24,12 @@ _MOST = 16
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
-def jit_once(function: Compiled) -> Compiled:
+def jit_once(function: Callable[..., Any]) -> Callable[..., Any]:
     """`jax.jit` for code that runs once, such as the drawing of first weights: it is quicker to compile.
 
     Networks have many shapes, and their random numbers take longer to compile than to draw.
     """
-    quick: Compiled = jax.jit(function, compiler_options=_QUICK)
+    quick: Callable[..., Any] = jax.jit(function, compiler_options=_QUICK)
     return quick
 
 

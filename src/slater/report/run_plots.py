@@ -18,6 +18,18 @@ __all__ = ["Beside", "curves", "frame", "frontier", "plane"]
 #: at most so many points of a learning curve, and so many logged episodes, are drawn
 POINTS = 300
 EPISODES = 400
+#: heading, how the names of its metrics begin, and what they are
+FAMILIES = (
+    (
+        "Rollouts while training", "eval/",
+        "Sums over a few episodes of the policy in training, in the simulator. Learning does not see them.",
+    ),
+    ("Multipliers", "lambda", "What one unit of a cost is worth in reward: it rises while the cost is high."),
+    (
+        "Losses", "loss/",
+        "What is minimised. The page of the algorithm in the docs says what each one means.",
+    ),
+)  # fmt: skip
 #: a policy of the run without weight in its mixture; an episode of the log
 GREY, PALE = "#7f8c8d", "#aab7b8"
 
@@ -136,16 +148,12 @@ def frontier(run: SavedRun, beside: Beside) -> str:
 def curves(run: SavedRun) -> str:
     """Learning curves: rollouts, multipliers, losses; whatever the metrics have."""
     names = list(dict.fromkeys(name for row in run.metrics.rows for name in row))
-    families = {
-        "Rollouts while training": [n for n in names if n.startswith("eval/")],
-        "Multipliers": [n for n in names if n.startswith("lambda")],
-        "Losses": [n for n in names if n.startswith("loss/")],
-    }
     parts = []
-    for title, members in families.items():
+    for title, beginning, words in FAMILIES:
+        members = [name for name in names if name.startswith(beginning)]
         plots = [plot for name in members if (plot := _curve(run, name))]
         if plots:
-            parts.append(f"<h3>{title}</h3>" + "".join(plots))
+            parts.append(f"<h3>{title}</h3><p>{words}</p>" + "".join(plots))
     return "".join(parts)
 
 

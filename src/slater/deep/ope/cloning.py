@@ -93,7 +93,7 @@ def clone_many(
     shares = jnp.ones(count) if imitates is None else jnp.asarray(imitates, jnp.float32)
     key_start, key_run = jax.random.split(jax.random.key(settings.seed))
     make = jit_once(jax.vmap(lambda k: make_policy(task, settings.hidden, k, CLONE_LOG_STD)))
-    policies = make(jax.random.split(key_start, count))
+    policies: PolicyNetwork = make(jax.random.split(key_start, count))
 
     data, carry = (obs, actions, rows, held, densities, shares), (policies, _adam(settings).init(policies))
     best, kept = np.full(count, -np.inf), policies
