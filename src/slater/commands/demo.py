@@ -116,7 +116,7 @@ def _train(data: Dataset, options: DemoArgs) -> Result:
         return resume(options.out, data, shown())
     return train(
         "pdca", data, [options.limit], options.out, seed=options.seed, watcher=shown(),
-        options={"env": ENV, "eval_every": EVERY, "data": str(ballcircle())},
+        options={"env": ENV, "eval_every": EVERY, "eval_episodes": 5, "data": str(ballcircle())},
         steps=options.steps, **SETTINGS,
     )  # fmt: skip
 
