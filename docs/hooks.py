@@ -76,6 +76,30 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """A picture that stands alone becomes a figure: its words below it, and itself at full size behind it."""
+    path = page.file.src_uri
+    del page, config, files
+
+    def figure(found: re.Match[str]) -> str:
+        tag, words, source = found.group(1), found.group(2), found.group(3)
+        return f'<figure><a href="{source}">{tag}</a><figcaption>{words}.</figcaption></figure>'
+
+    html = re.sub(r'<p>(<img alt="([^"]+)" src="([^"]+)" ?/?>)</p>', figure, html)
+    if path != "reference/python.md":
+        return html
+    # docstrings say `name: what it is`, one to a line: so does the page
+    named = r"(?m)(<p>|^)((?:[a-z_]+|\*\*[a-z_]+)(?:, [a-z_]+)*): "
+    return re.sub(
+        r"<p>.*?</p>",
+        lambda found: re.sub(
+            named, lambda x: f"{x.group(1) or '<br>'}<code>{x.group(2)}</code>: ", found.group(0)
+        ),
+        html,
+        flags=re.S,
+    )
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Fill in what a page takes from the code: `{{settings NAME}}`, `{{algorithms table}}`."""
     del page, config, files
@@ -88,4 +112,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return algorithms_table()
         raise RuntimeError(f"nothing fills in {found.group(0)}")
 
+    # why the tests do not run a block is for them, not for readers
+    markdown = re.sub(r'^(```bash) title="not run[^"]*"$', r"\1", markdown, flags=re.M)
     return re.sub(r"^\{\{(\w+) ([\w-]+)\}\}$", filled, markdown, flags=re.M)

@@ -30,6 +30,16 @@ def test_the_site_builds_strictly_and_names_every_command_and_algorithm(tmp_path
         page = (tmp_path / "algorithms" / f"{name}.html").read_text()
         assert "gradient iterations" in page, f"the page of {name} lacks its settings"
         assert "{{" not in page
+    # it is whole without a network, and its search works from a disk
+    for page in tmp_path.rglob("*.html"):
+        fetched = re.findall(
+            r'<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(http[^"]*)', page.read_text()
+        )
+        assert not fetched, f"{page.name}: {fetched}"
+    assert "IFrameWorker" in (tmp_path / "assets" / "iframe-worker.js").read_text()
+    assert (tmp_path / "search" / "search_index.js").stat().st_size > 100_000
+    # a picture says below itself what it shows
+    assert "<figcaption>" in (tmp_path / "index.html").read_text()
 
 
 def links(page: Path) -> list[str]:

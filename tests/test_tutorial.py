@@ -34,6 +34,16 @@ def test_the_commands_on_data_print_what_the_page_says(tmp_path):
         assert tutorial.run(step, tmp_path) == step.printed
 
 
+def test_the_page_says_of_its_training_what_the_script_has_for_it():
+    tutorial = script("tutorial")
+    page = tutorial.PAGE.read_text()
+    (now,) = [name for name in tutorial.TRAINED if f"\nslater train {name} room.hdf5" in page]
+    assert tutorial.training(page, now) == page
+    other = tutorial.training(page, next(name for name in tutorial.TRAINED if name != now))
+    assert other != page
+    assert tutorial.training(other, now) == page
+
+
 def test_the_log_of_the_tutorial_is_what_its_script_makes():
     pytest.importorskip("gymnasium", reason="pip install 'slater-rl[envs]'")
     from slater.data.samples import room

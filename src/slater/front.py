@@ -37,9 +37,10 @@ def train(
 
     data: a file or store that `slater.load` reads, the name of a published task, or a dataset.
     limits: one per cost: "20" (per episode), "5/discounted", "0.05/step", "NAME=20", or a `Limit`.
-    out: the folder of the run; by default a new one below `runs/`. progress: show it, on a terminal, in a
-    notebook or as plain lines. estimate: judge the policy by the shared estimators at the end, where the
-    algorithm does not itself. options: fields of `slater.runs.Run`, such as `log_every` or `memory` (GB).
+    out: the folder of the run; by default a new one below `runs/`.
+    progress: show it, on a terminal, in a notebook or as plain lines.
+    estimate: judge the policy by the shared estimators at the end, where the algorithm does not itself.
+    options: fields of `slater.runs.Run`, such as `log_every` or `memory` (GB).
     columns: which column of a table is which, as in `slater.load`; kept in the run.
     hold_out: share of the episodes that are kept from training so that `slater.certify` can judge by them, as
     0.2; the same for every seed, remembered in the run.

@@ -73,6 +73,23 @@ def test_running_stops_when_decided_and_goes_to_the_end_when_not() -> None:
     assert (close.verdict, len(close.details["episode_costs"])) == ("abstain", 45)
 
 
+def _half_a_kilowatt(observations: np.ndarray) -> np.ndarray:
+    return np.where(observations[:, :1] < 19, 0.9, 0.3)
+
+
+def test_workers_stop_at_the_same_episode_with_the_same_certificate() -> None:
+    found = [
+        certify_rollouts(
+            _half_a_kilowatt, "slater.envs.room:Room", limits=["16"], at_most=400, horizon=24,
+            largest_step_cost=3.0, workers=workers,
+        )
+        for workers in (1, 2)
+    ]  # fmt: skip
+    assert found[0].as_dict() == found[1].as_dict()
+    assert found[0].verdict != "abstain"
+    assert 5 < len(found[0].details["episode_costs"]) < 400
+
+
 def test_repeated_draws_pass_wrongly_at_most_as_often_as_allowed() -> None:
     # true cost 6 at limits of 5.9 and 6.1: the first may not pass, the second may not fail
     rng = np.random.default_rng(0)

@@ -13,7 +13,8 @@ import optax
 import pytest
 
 import slater.deep as deep
-from slater.deep.compiled import shared
+from slater.deep.algorithms.registry import make_algorithm
+from slater.deep.compiled import jit_once, shared
 
 from .problems import QUICK, pointmass
 from .runs import weights
@@ -35,6 +36,29 @@ def test_equal_things_share_and_different_ones_do_not() -> None:
 def test_what_cannot_be_compared_is_made_anew() -> None:
     lock = __import__("threading").Lock()
     assert shared(make, lock) is not shared(make, lock)
+
+
+def test_first_weights_are_the_same_bits_compiled_quickly_or_not() -> None:
+    data = pointmass()
+    for name in ("pdca", "cpq", "cdt"):
+        algorithm = make_algorithm(name, QUICK)
+        algorithm = type(algorithm)(algorithm.config_for(data))
+        task = algorithm.task(data, ["5"])
+        algorithm = algorithm.informed(data, task)
+
+        def init(key, algorithm=algorithm, task=task):
+            return algorithm.init(task, key)
+
+        key = jax.random.key(3)
+        for quick, usual in zip(
+            jax.tree.leaves(jit_once(init)(key)), jax.tree.leaves(jax.jit(init)(key)), strict=True
+        ):
+            np.testing.assert_array_equal(
+                jax.random.key_data(quick)
+                if jax.dtypes.issubdtype(quick.dtype, jax.dtypes.prng_key)
+                else quick,
+                usual,
+            )
 
 
 @pytest.fixture

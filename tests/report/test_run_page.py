@@ -12,7 +12,9 @@ from slater.cli import main
 from slater.data import save
 from slater.disk import digest_of
 from slater.policy import load
+from slater.runs import open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
+from slater.runs.folder import kept_path
 
 from ..deep.problems import PDCA_QUICK, QUICK, pointmass
 
@@ -65,6 +67,18 @@ def test_a_report_shows_the_log_what_was_measured_and_what_another_limit_would_c
     assert "4.00 ± 0.50, within" in both
     assert "7 episodes in toy" in both
     assert "Reward and c0 of every run" in both
+    # a kept policy that was measured stands beside its estimate, as long as it is the one that was measured
+    file = kept_path(out, open_run(out).result.members[0].step)
+    for digest, told in (("of before", False), (digest_of(file), True)):
+        means = {"return": 1.5, "c0": 2.25}
+        add_evaluation(
+            out, Evaluation(file.name, "toy", 2, 0, False, None, means, dict.fromkeys(means), digest=digest)
+        )
+        assert main(["report", str(out)]) == 0
+        page = (out / "report.html").read_text()
+        assert ("measured: c0 2.25, reward 1.5" in page) == told
+        assert ("the same policy, measured" in page) == told
+    assert f"numpy {np.__version__}" in page
     assert main(["report", str(out), "--data", str(tmp_path / "none.hdf5")]) == 2
     assert "no file" in capsys.readouterr().err
 

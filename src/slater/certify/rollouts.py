@@ -28,6 +28,7 @@ from slater.data import Dataset
 from slater.envs.episode import Episode, RunSettings, run_episode
 from slater.envs.evaluation import is_scalar_cost, rollout
 from slater.envs.making import make
+from slater.envs.workers import Workers
 from slater.errors import InputError
 from slater.limits import Limit, Units, resolve_limits
 from slater.policy import Policy
@@ -193,6 +194,26 @@ def certify_episodes(
     )  # fmt: skip
 
 
+def _each(
+    policy: Policy, env_id: str, options: dict[str, Any], settings: RunSettings, count: int, workers: int,
+    env: Any,
+) -> Iterator[Episode]:  # fmt: skip
+    """Episodes 0, 1, ... in their order, so that where one stops does not depend on the workers."""
+    if workers == 1:
+        for index in range(count):
+            yield run_episode(policy, env, index, settings)
+        return
+    with Workers(workers) as pool:
+        pool.prepare((policy, env_id, options, settings))
+        early: dict[int, Episode] = {}
+        wanted = 0
+        for episode in pool.episodes(range(count)):
+            early[episode.index] = episode
+            while wanted in early:
+                yield early.pop(wanted)
+                wanted += 1
+
+
 def certify_rollouts(
     policy: Policy | Callable[[NDArray[Any]], ArrayLike],
     env_id: str,
@@ -217,7 +238,8 @@ def certify_rollouts(
 
     Runs `episodes` episodes, or, with `at_most`, until every limit is decided and never more than that.
     `cost_names` are those that limits refer to (of the run or data); by default the environment's.
-    `horizon` is the number of steps of an episode where the environment does not state it.
+    `horizon` is the number of steps of an episode where the environment does not state it. `workers`
+    processes run episodes side by side; the certificate is the same for any number of them.
     """
     acting: Any = policy if isinstance(policy, Policy) else FunctionPolicy(policy)
     if at_most is not None and at_most < 1:
@@ -259,10 +281,6 @@ def certify_rollouts(
                 at_most=counted.at_most, stopping=stopping,
             )  # fmt: skip
 
-        def each() -> Iterator[Episode]:
-            for index in range(at_most or 0):
-                yield run_episode(acting, env, index, settings)
-
         if at_most is None:
             ran = rollout(
                 acting, env_id, episodes, seed, workers, deterministic, discount=1.0,
@@ -281,7 +299,7 @@ def certify_rollouts(
             rows: list[list[float]] = []
             ran_episodes: list[Episode] = []
             verdicts = ()
-            for episode in each():
+            for episode in _each(acting, env_id, options, settings, at_most, workers, env):
                 rows.append(of(episode))
                 ran_episodes.append(episode)
                 if progress is not None:

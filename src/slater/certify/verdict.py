@@ -148,7 +148,7 @@ class Certificate:
     Attributes:
         policy: what was judged, as a path or a name.
         confidence: with at least this probability no verdict is wrong (for the tier "estimates": the aim,
-            whose measured rate is in docs/certify.md).
+            whose measured rate is in docs/results-verdicts.md).
         limits: one verdict per limit.
         candidates: how many policies were judged together; the error is divided by it.
         evidence_from: where the evidence is from, one sentence.

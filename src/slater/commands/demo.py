@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +16,14 @@ from slater.commands.parse import parse
 from slater.disk import digest_of
 from slater.errors import InputError
 from slater.runs import Result, is_run, open_run, read_result, read_run
+from slater.runs.evaluations import Evaluation, add_evaluation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slater.certify.verdict import Certificate
     from slater.data import Dataset
+    from slater.runs import SavedRun
 
 __all__ = ["DemoArgs", "run"]
 
@@ -113,7 +116,7 @@ def _train(data: Dataset, options: DemoArgs) -> Result:
         return resume(options.out, data, shown())
     return train(
         "pdca", data, [options.limit], options.out, seed=options.seed, watcher=shown(),
-        options={"env": ENV, "eval_every": EVERY, "data": str(ballcircle())},
+        options={"env": ENV, "eval_every": EVERY, "eval_episodes": 5, "data": str(ballcircle())},
         steps=options.steps, **SETTINGS,
     )  # fmt: skip
 
@@ -135,6 +138,7 @@ def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) 
         certificate = _certificate(options, saved.task.gamma)
     returns, costs = (np.ravel(certificate.details[f"episode_{what}"]) for what in ("returns", "costs"))
     learned = Level(float(returns.mean()), float(costs.mean()))
+    _remember(saved, certificate, returns, costs)
     told = result.per_episode
     estimated = None if told is None else Level(told["reward"], told[limit.cost])
     episodes = data.episodes
@@ -189,6 +193,22 @@ def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) 
         console.print(f"{what + ':':31}{how}", highlight=False)
 
 
+def _remember(
+    saved: SavedRun, certificate: Certificate, returns: NDArray[np.floating], costs: NDArray[np.floating]
+) -> None:
+    """What the episodes of the verdict measured, kept with the run as `slater evaluate` does."""
+    (cost,) = saved.task.costs
+    both = {"return": returns, cost: costs}
+    errors = {n: float(x.std(ddof=1)) / len(x) ** 0.5 if len(x) > 1 else None for n, x in both.items()}
+    add_evaluation(
+        saved.folder,
+        Evaluation(
+            "mixture", ENV, len(costs), 0, False, None, {name: float(x.mean()) for name, x in both.items()},
+            errors, digest=str(certificate.digest),
+        ),
+    )  # fmt: skip
+
+
 def _with_error(values: NDArray[np.floating], digits: int) -> str:
     """Mean and standard error of independent values."""
     error = float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else float("nan")
@@ -203,7 +223,7 @@ def _certificate(options: DemoArgs, gamma: float) -> Certificate:
 
     certificate = certify_rollouts(
         policies.load(options.out / "mixture.safetensors"), ENV, limits=[options.limit], gamma=gamma,
-        at_most=options.episodes, name=str(options.out),
+        at_most=options.episodes, name=str(options.out), workers=min(2, os.cpu_count() or 1),
     )  # fmt: skip
     certificate = replace(certificate, digest=digest_of(options.out / "mixture.safetensors"))
     certificate.save(options.out / "certificate.json")

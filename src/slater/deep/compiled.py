@@ -1,4 +1,4 @@
-"""Compiled code that the runs of a process share: another seed, or a run resumed, is not compiled again."""
+"""Compiled code: what the runs of a process share, and what is run but once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,27 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar
 
-__all__ = ["shared"]
+import jax
+
+__all__ = ["jit_once", "shared"]
+
+#: of LLVM's levels the one that takes half the time of the default and gives its bits (level 0 does not)
+_QUICK = {"xla_backend_optimization_level": 1}
 
 #: the newest last, by what made it and from what
 _COMPILED: OrderedDict[tuple[Callable[..., Any], bytes], Any] = OrderedDict()
 _MOST = 16
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
+
+
+def jit_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`jax.jit` for code that runs once, such as the drawing of first weights: it is quicker to compile.
+
+    Networks have many shapes, and their random numbers take longer to compile than to draw.
+    """
+    quick: Callable[..., Any] = jax.jit(function, compiler_options=_QUICK)
+    return quick
 
 
 def shared(make: Callable[..., Compiled], *of: Any) -> Compiled:

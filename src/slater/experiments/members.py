@@ -24,6 +24,8 @@ from slater.data import Dataset
 from slater.errors import InputError
 from slater.limits import Units
 from slater.runs import LimitRecord, Member, open_run
+from slater.runs.evaluations import Evaluation, add_evaluation
+from slater.runs.folder import kept_path
 
 __all__ = ["judge_members"]
 
@@ -36,8 +38,8 @@ def judge_members(
 ) -> dict[str, Any]:  # fmt: skip
     """`members`: step, weight, measured and estimated sums per episode; `outputs`: what each is worth.
 
-    folder: a finished run. dataset: its data, which hold the units that its policies act in. episodes: per
-    member. tick(done, total) hears of every member.
+    folder: a finished run, whose `evaluations.jsonl` gets a line per member. dataset: its data, which hold
+    the units that its policies act in. episodes: per member. tick(done, total) hears of every member.
     """
     from slater.deep.engine.folder import member_policies
     from slater.envs import rollout
@@ -51,6 +53,8 @@ def judge_members(
     for index, policy in enumerate(member_policies(folder, dataset)):
         ran = rollout(policy, env, episodes=episodes, seed=seed + 10_000 * index, discount=task.gamma)
         measured[index] = [ran.returns.mean(), *ran.mean_costs(costs)]
+        if (file := kept_path(folder, rows[index].step)).is_file():  # runs of before kept no files
+            add_evaluation(folder, Evaluation.of(file.name, file, ran, task, None))
         if tick is not None:
             tick(index + 1, len(rows))
     estimated = _estimates(rows, task.units)

@@ -41,6 +41,7 @@ def certificate_html(record: dict[str, Any]) -> str:
     for index, limit in enumerate(record["limits"]):
         parts.append(
             f"<h2>{escape(limit['cost'])}</h2><p class='said'>{escape(limit['reason'])}</p>{_evidence(limit)}"
+            "<p>A dot is an estimate of the expected cost. Its bar is from the lower to the upper bound.</p>"
         )
         if limit["share_over"] is not None:
             parts.append(
@@ -50,6 +51,11 @@ def certificate_html(record: dict[str, Any]) -> str:
         costs = record["details"].get("episode_costs")
         if costs:
             parts.append(_histogram([row[index] for row in costs], float(limit["limit"])))
+            over = sum(row[index] > limit["limit"] for row in costs)
+            parts.append(
+                f"<p>Of these {len(costs)} episodes {over} cost more than {_figure(limit['limit'])} by "
+                "themselves. The limit is about the mean.</p>"
+            )
         if limit["gates"]:
             items = "".join(
                 f"<li>{'met' if g['passed'] else '<strong>not met</strong>'}: {escape(g['name'])}: "

@@ -143,26 +143,36 @@ def datasets_page(lines: Sequence[str], densities: Sequence[str], sections: Sequ
 
 HEAD = """# The project's datasets
 
-Written by `slater behaviours table --densities --out docs/datasets.md --figures docs/figures/datasets`, from
-the datasets that `make data` records ([make data](howto/make-data.md)). Returns and costs are sums over an episode,
-undiscounted; `std` is over episodes. A source is a policy of the task's behaviour file; its name says why
-it was kept. "best episode" and "best source" are those of most return within the limit. The best mixture
-draws one source per episode, so that the mean cost keeps the limit: what can be reached without improving
-on any source. What a dataset fails to show stands in bold type at the head of its section.
+Twelve logs of simulators, each by several policies. `make data` records them ([make data](howto/make-data.md)).
+
+| word | meaning |
+|---|---|
+| return, cost | sums over an episode, undiscounted; `std` is over episodes |
+| source | a policy of the task's behaviour file; its name says why it was kept |
+| best episode, best source | those of most return within the limit |
+| best mixture | draws one source per episode, so that the mean cost keeps the limit: what can be reached without improving on any source |
+
+What a dataset fails to show stands in bold type at the head of its section.
+
+This page is written by `slater behaviours table --densities --out docs/datasets.md --figures docs/figures/datasets`.
+
+## All twelve
 
 | dataset | episodes | rows | sources | best source: return at cost | limit | episodes within | best source within |
 |---|---|---|---|---|---|---|---|"""  # noqa: E501  a row of Markdown is one line
 
 DENSITIES = """## Densities
 
-`slater behaviours check`: every density of the log, recomputed from its states, its actions and the behaviour
-file. "itself": mean importance weight of a source under itself, over its sources. "half the noise": mean
-weight of the same policy with half the noise; it is 1 on average only if the actions were drawn with the
-densities that are recorded. The last column has its largest distance from 1 over sources in standard errors,
-rows counted as independent.
+Every row of a log says how likely its action was. `slater behaviours check` computes each density again from the states, the actions and the behaviour file.
+
+| column | meaning |
+|---|---|
+| itself | mean importance weight of a source under itself, over its sources |
+| half the noise | mean weight of the same policy with half the noise. It is 1 on average only if the actions were drawn with the densities that are recorded |
+| standard errors | its largest distance from 1 over sources, in standard errors, rows counted as independent |
 
 | dataset | densities | largest relative difference | itself | half the noise | standard errors |
-|---|---|---|---|---|---|"""
+|---|---|---|---|---|---|"""  # noqa: E501
 
 
 def dataset_picture(data: Dataset, name: str, limits: Sequence[float], path: str | Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,29 +14,11 @@ from numpy.typing import NDArray
 
 from slater.disk import digest_of, read_json
 from slater.errors import InputError
-from slater.report.svg import COLOURS, SERIES, Plot, page
-from slater.runs import LimitRecord, Member, SavedRun
+from slater.report.run_plots import Beside, curves, frame, frontier, plane
+from slater.report.svg import SERIES, page
+from slater.runs import LimitRecord, SavedRun
 
 __all__ = ["Beside", "report_html"]
-
-#: at most so many points of a learning curve, and so many logged episodes, are drawn
-POINTS = 300
-EPISODES = 400
-#: a policy of the run without weight in its mixture; an episode of the log
-GREY, PALE = "#7f8c8d", "#aab7b8"
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What a page shows beside a run, where it can be had; sums over an episode, undiscounted.
-
-    returns (E,), costs (E, I): of every logged episode that can be judged, costs in the order of the run's.
-    frontier: limit, best estimated reward within it, and what one more unit of it would buy, (points, 3).
-    """
-
-    returns: NDArray[np.floating] | None = None
-    costs: NDArray[np.floating] | None = None
-    frontier: Sequence[tuple[float, float, float]] = ()
 
 
 def report_html(runs: Sequence[SavedRun], beside: Sequence[Beside] | None = None) -> str:
@@ -95,7 +76,7 @@ def _together(runs: Sequence[SavedRun], cost: str) -> str:
         return ""
     limits = {x.episode for run in runs for x in run.task.limits if x.cost == cost and x.episode is not None}
     xs, ys = [x for _, x, _, _ in points] + sorted(limits), [y for _, _, y, _ in points]
-    plot = _frame(xs, ys, (f"{cost} per episode", "reward per episode"))
+    plot = frame(xs, ys, (f"{cost} per episode", "reward per episode"))
     for limit in sorted(limits):
         plot.mark_limit(limit)
     for index, x, y, hollow in points:
@@ -112,12 +93,6 @@ def _together(runs: Sequence[SavedRun], cost: str) -> str:
         "measured in a simulator. Hollow: estimated from the log. Better is further up, left of the "
         "limit.</p>"
     )
-
-
-def _frame(xs: Sequence[float], ys: Sequence[float], labels: tuple[str, str]) -> Plot:
-    """A plot with room around its points; costs begin at 0."""
-    wide, high = 0.06 * (max(xs) - min(*xs, 0.0) or 1.0), 0.08 * (max(ys) - min(ys) or 1.0)
-    return Plot((min(*xs, 0.0) - wide / 2, max(xs) + wide), (min(ys) - high, max(ys) + high), labels=labels)
 
 
 def _measured(run: SavedRun) -> dict[str, float]:
@@ -142,16 +117,17 @@ def _run(run: SavedRun, beside: Beside, *, heading: bool) -> str:
     else:
         parts.append(f"<p>The run is not finished: step {run.metrics.step:,} of {record.steps:,}.</p>")
     if run.finished:
-        parts += [_plane(run, index, beside) for index in range(len(task.costs))]
-        parts.append(_frontier(run, beside))
+        parts += [plane(run, index, beside) for index in range(len(task.costs))]
+        parts.append(frontier(run, beside))
     if verdict is not None:
         parts.append(_certificate(run, verdict))
-    parts.append(_curves(run))
+    parts.append(curves(run))
     parts.append(_data(run, beside))
     parts.append("<h3>Limits in all units</h3>" + _limits(task.limits))
     settings = _table(("setting", "value"), _settings(record.config))
     parts.append(f"<h3>Settings</h3><details><summary>All {len(record.config)}</summary>{settings}</details>")
-    parts.append(f"<p>Trained with Slater {escape(record.version)}.</p>")
+    others = "".join(f", {escape(name)} {escape(version)}" for name, version in record.versions.items())
+    parts.append(f"<h3>Versions</h3><p>Trained with Slater {escape(record.version)}{others}.</p>")
     return "".join(parts)
 
 
@@ -246,115 +222,6 @@ def _limits(limits: Sequence[LimitRecord]) -> str:
         (x.cost, x.given, *map(_number, (x.episode, x.discounted, x.step, x.normalised))) for x in limits
     )  # fmt: skip
     return _table(("cost", "as given", "per episode", "discounted", "per step", "normalised"), rows)
-
-
-def _in_unit(run: SavedRun, member: Member, name: str) -> float:
-    """A member's estimate, per episode where a horizon is known."""
-    assert member.estimates is not None
-    value = float(member.estimates[name])
-    if run.task.horizon is None:
-        return value
-    return float(run.task.units.rescale(value, "discounted", "episode"))
-
-
-def _thinned(count: int, most: int) -> NDArray[np.intp]:
-    """At most `most` indices below `count`, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
-
-
-def _plane(run: SavedRun, index: int, beside: Beside) -> str:
-    """Logged episodes, kept policies and the mixture: cost to the right, reward upwards."""
-    cost, horizon = run.task.costs[index], run.task.horizon
-    members = [member for member in run.result.members if member.estimates is not None]
-    # a lone policy is the mixture itself, which has a sign of its own
-    points = [(_in_unit(run, m, cost), _in_unit(run, m, "reward"), m) for m in members if len(members) > 1]
-    logged: list[tuple[float, float]] = []
-    if horizon is not None and beside.returns is not None and beside.costs is not None:
-        logged = [
-            (float(beside.costs[k, index]), float(beside.returns[k]))
-            for k in _thinned(len(beside.returns), EPISODES)
-        ]
-    sums = run.result.per_episode if horizon is not None else run.result.estimates
-    measured = run.measured() if horizon is not None else None
-    chosen = []
-    if sums is not None:
-        chosen.append((sums[cost], sums["reward"], True, "what was learned, estimated from the log"))
-    if measured is not None and cost in measured.means:
-        chosen.append((measured.means[cost], measured.means["return"], False, "what was learned, measured"))
-    if not points and not chosen:
-        return ""
-    limit = run.task.limits[index].discounted if horizon is None else run.task.limits[index].episode
-    places = [*logged, *((x, y) for x, y, _ in points), *((x, y) for x, y, *_ in chosen)]
-    xs, ys = [x for x, _ in places] + ([] if limit is None else [limit]), [y for _, y in places]
-    unit = "discounted" if horizon is None else "per episode"
-    plot = _frame(xs, ys, (f"{cost}, {unit}", f"reward, {unit}"))
-    for x, y in logged:
-        plot.dot(x, y, PALE, f"a logged episode: {cost} {x:.4g}, reward {y:.4g}", radius=2.5, alpha=0.7)
-    if limit is not None:
-        plot.mark_limit(limit)
-    for x, y, member in points:
-        text = f"{member.name}: {cost} {x:.4g}, reward {y:.4g}, weight {member.weight:.2f}"
-        colour, alpha = (COLOURS["line"], 0.9) if member.weight > 0 else (GREY, 0.6)
-        plot.dot(x, y, colour, text, radius=4 + 6 * member.weight**0.5, alpha=alpha)
-    for x, y, hollow, what in chosen:
-        plot.diamond(x, y, COLOURS["pass"], f"{what}: {cost} {x:.4g}, reward {y:.4g}", hollow=hollow)
-    key = [("&#9679;", f"style='color:{PALE}'", "an episode of the log")] if logged else []
-    if points:
-        key.append(("&#9679;", f"style='color:{GREY}'", "a policy that the run kept, by its estimate"))
-        key.append(("&#9679;", "class='line'", "one that acts, larger for more episodes"))
-    key += [("&#9671;" if hollow else "&#9670;", "class='pass'", what) for _, _, hollow, what in chosen]
-    items = "".join(f"<li><span {how}>{sign}</span> {what}</li>" for sign, how, what in key)
-    return f"<h3>Reward and {escape(cost)}</h3>{plot.svg()}<ul class='key'>{items}</ul>"
-
-
-def _frontier(run: SavedRun, beside: Beside) -> str:
-    """The best estimated reward against the limit."""
-    points = list(beside.frontier)
-    if len(points) < 2:
-        return ""
-    (cost,), (limit,) = run.task.costs, run.task.limits
-    ys = [y for _, y, _ in points]
-    plot = _frame([x for x, *_ in points], ys, (f"limit on {cost} per episode", "best estimated reward"))
-    for a, b in itertools.pairwise(points):
-        plot.segment(a[:2], b[:2], COLOURS["line"])
-    for x, y, price in points:
-        plot.dot(x, y, COLOURS["line"], f"limit {x:.4g}: reward {y:.4g}; one more unit is worth {price:.3g}")
-    if limit.episode is not None:
-        plot.mark_limit(limit.episode, "limit of the run")
-    return (
-        f"<h3>What another limit would cost</h3>{plot.svg()}<p>The best mixture of the policies that the run "
-        "kept, by their estimates from the log, for other limits. Nothing is trained again. <code>slater "
-        f"frontier {escape(str(run.folder))}</code> has the numbers.</p>"
-    )
-
-
-def _curves(run: SavedRun) -> str:
-    """Learning curves: rollouts, multipliers, losses; whatever the metrics have."""
-    names = list(dict.fromkeys(name for row in run.metrics.rows for name in row))
-    families = {
-        "Rollouts while training": [n for n in names if n.startswith("eval/")],
-        "Multipliers": [n for n in names if n.startswith("lambda")],
-        "Losses": [n for n in names if n.startswith("loss/")],
-    }
-    parts = []
-    for title, members in families.items():
-        plots = [plot for name in members if (plot := _curve(run, name))]
-        if plots:
-            parts.append(f"<h3>{title}</h3>" + "".join(plots))
-    return "".join(parts)
-
-
-def _curve(run: SavedRun, name: str) -> str:
-    rows = [row for row in run.metrics.having(name) if isinstance(row[name], (int, float))]
-    if len(rows) < 2:
-        return ""
-    every = max(1, len(rows) // POINTS)
-    points = [(float(row["step"]), float(row[name])) for row in (*rows[:-1:every], rows[-1])]
-    xs, ys = zip(*points, strict=True)
-    plot = Plot((min(xs), max(xs)), (min(ys), max(ys)), width=420, height=220, labels=("step", name))
-    for start, stop in itertools.pairwise(points):
-        plot.segment(start, stop, COLOURS["line"], f"step {stop[0]:.0f}: {stop[1]:.4g}", width=1.5)
-    return plot.svg()
 
 
 @dataclass(frozen=True)

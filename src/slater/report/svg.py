@@ -106,11 +106,13 @@ class Plot:
             f"{name} {limit:.4g}", "middle", COLOURS["fail"],
         )  # fmt: skip
 
-    def diamond(self, x: float, y: float, colour: str, title: str = "", *, hollow: bool = False) -> None:
+    def diamond(
+        self, x: float, y: float, colour: str, title: str = "", *, hollow: bool = False, radius: float = 9
+    ) -> None:
         """A point that stands out."""
 
         def draw() -> None:
-            a, b, r = self.x(x), self.y(y), 9
+            a, b, r = self.x(x), self.y(y), radius
             fill = "none" if hollow else colour
             corners = " ".join(
                 f"{u:.1f},{v:.1f}" for u, v in ((a, b - r), (a + r, b), (a, b + r), (a - r, b))

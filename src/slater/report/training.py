@@ -41,8 +41,8 @@ def draw_training(
     steps = [row["step"] for row in measured]
     name, per_episode, discounted = limit.cost, limit.episode, limit.discounted
     figure, axes = plt.subplot_mosaic(
-        [["plane", "top"], ["plane", "middle"], ["plane", "low"]], figsize=(13, 7),
-        width_ratios=(1.15, 1), height_ratios=(3, 3, 1.6),
+        [["plane", "top"], ["plane", "middle"], ["plane", "low"]], figsize=(11, 6.4),
+        width_ratios=(1.2, 1), height_ratios=(3, 3, 1.6),
     )  # fmt: skip
     plane, top, middle, low = (axes[part] for part in ("plane", "top", "middle", "low"))
     top.sharex(low)
@@ -68,16 +68,19 @@ def draw_training(
         axis.scatter(end, level, color=PALETTE[1], marker="s", s=70, zorder=3, label="what was learned")
     played = [row for row in rows if f"lambda/{name}" in row]
     low.plot([row["step"] for row in played], [row[f"lambda/{name}"] for row in played], color=PALETTE[3])
-    top.set(ylabel="return per episode", ylim=(0, None), title="How it got there")
-    middle.set(ylabel="cost per episode", ylim=(0, None))
+    for axis in (top, middle):
+        axis.set_ylim(min(0.0, axis.get_ylim()[0]), None)
+        axis.margins(y=0.12)
+    top.set(ylabel="return per episode", title="How it got there")
+    middle.set(ylabel="cost per episode")
     low.set(ylabel="price of cost", xlabel="iterations of training")
     for axis in (plane, top, middle, low):
         axis.grid(alpha=0.25)
     for axis in (top, middle):
         axis.tick_params(labelbottom=False)
-        axis.legend(fontsize=8, frameon=False)
+        axis.legend(fontsize=9, frameon=False)
     figure.tight_layout()
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=140)
     plt.close(figure)
 
 
@@ -95,10 +98,10 @@ def _draw_plane(
     )  # fmt: skip
     if limit is not None:
         right = max(float(logged[:, 1].max()), limit) * 1.05
-        axis.axvline(limit, color=LIMIT, linestyle="--", label=f"limit: cost {limit:g} per episode")
+        axis.axvline(limit, color=LIMIT, linestyle="--")
         axis.axvspan(limit, right, color=LIMIT, alpha=0.06, linewidth=0)
         axis.text(
-            (limit + right) / 2, 0.985, "above the limit", color=LIMIT, ha="center", va="top",
+            limit + 0.01 * right, 0.985, f"above the limit of {limit:g}", color=LIMIT, va="top",
             transform=axis.get_xaxis_transform(),
         )  # fmt: skip
         axis.set_xlim(-0.02 * right, right)
@@ -106,15 +109,17 @@ def _draw_plane(
         axis.scatter(
             estimated.cost, estimated.reward, s=130, facecolors="none", edgecolors=PALETTE[1], marker="s",
             linewidths=2, zorder=3,
-            label=f"what was learned, as estimated from the log: {estimated.reward:.0f} at cost "
-            f"{estimated.cost:.1f}",
+            label=f"what was learned, estimated from the log: {estimated.reward:.0f} at {estimated.cost:.1f}",
         )  # fmt: skip
     axis.scatter(
         learned.cost, learned.reward, s=150, color=PALETTE[1], marker="s", zorder=4, edgecolors="white",
-        label=f"what was learned, measured: {learned.reward:.0f} at cost {learned.cost:.1f}",
+        label=f"what was learned, measured: {learned.reward:.0f} at {learned.cost:.1f}",
     )  # fmt: skip
+    # room below the lowest episode, so that the words cover none
+    low, high = min(float(logged[:, 0].min()), learned.reward), max(float(logged[:, 0].max()), learned.reward)
+    axis.set_ylim(low - 0.34 * (high - low), high + 0.09 * (high - low))
     axis.set(
         xlabel="cost per episode (less is better)", ylabel="return per episode (more is better)",
         title="What it learned from, and what came out",
     )  # fmt: skip
-    axis.legend(fontsize=9, loc="lower right")
+    axis.legend(fontsize=9.5, loc="lower right", framealpha=1)

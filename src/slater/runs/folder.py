@@ -92,6 +92,16 @@ class SavedRun:
         found.sort(key=lambda one: not one.deterministic)  # stable: the last one of its kind stays last
         return found[-1] if found else None
 
+    def measured_kept(self) -> dict[int, Evaluation]:
+        """Step of a kept policy -> its last measurement under the run's limits, of the file as it is now."""
+        found: dict[int, Evaluation] = {}
+        for member in self.result.members:
+            file = kept_path(self.folder, member.step)
+            own = [x for x in self.evaluations if x.policy == file.name and not x.deterministic]
+            if own and file.is_file() and own[-1].digest == digest_of(file):
+                found[member.step] = own[-1]
+        return found
+
     @cached_property
     def metrics(self) -> Metrics:
         """The rows so far, as they were when first asked for."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +103,7 @@ class Record:
     """A run, the settings of its algorithm as they were decided when it began, and its task.
 
     version: of Slater, which wrote it; env_id: the environment that the data name
+    versions: of Python and of what computes, by name, when the run began; {} in records of before
     extended: the numbers of steps that the run had before it was extended
     """
 
@@ -109,6 +113,7 @@ class Record:
     task: TaskRecord
     env_id: str | None = None
     extended: tuple[int, ...] = ()
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -147,6 +152,7 @@ def read_record(folder: str | Path) -> Record:
             str(record["version"]), _run(record["run"]), config, TaskRecord.from_json(record["problem"]),
             env_id=None if record.get("env_id") is None else str(record["env_id"]),
             extended=tuple(map(int, record.get("extended", ()))),
+            versions={str(k): str(v) for k, v in record.get("versions", {}).items()},
         )  # fmt: skip
         int(config["steps"])
     except KeyError as error:
@@ -179,10 +185,20 @@ def extend(folder: Path, steps: int) -> None:
     (folder / RESULT).unlink(missing_ok=True)
 
 
+def installed_versions() -> dict[str, str]:
+    """The versions that the bits of a run depend on, of what is installed; nothing is imported."""
+    found = {"python": platform.python_version()}
+    for name in ("numpy", "scipy", "jax", "jaxlib", "equinox", "optax"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
 def write_record(folder: Path, run: Run, config: Any, task: Mapping[str, Any], env_id: str | None) -> None:
     """Write `run.json`. config: a dataclass; task: what `Task.describe` gives; env_id: that of the data."""
     record = {
         "version": __version__,
+        "versions": installed_versions(),
         "run": dataclasses.asdict(run),
         "config": dataclasses.asdict(config),
         "problem": dict(task),

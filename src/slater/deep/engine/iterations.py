@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from slater.deep.algorithms.base import Algorithm
-from slater.deep.compiled import shared
+from slater.deep.compiled import jit_once, shared
 from slater.deep.task import Task
 
 __all__ = [
@@ -47,7 +47,7 @@ def blank_state(algorithm: Algorithm[Any, Any], task: Task, key: Array) -> Any:
 
 
 def _compile_init(algorithm: Algorithm[Any, Any], task: Task) -> Callable[[Array], Any]:
-    @jax.jit
+    @jit_once
     def init(key: Array) -> Any:
         state = algorithm.init(task, jax.random.fold_in(key, 2**32 - 1))
         # a weakly typed scalar would become strongly typed later and have everything compiled twice

@@ -27,6 +27,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.data import Dataset
+from slater.deep.compiled import jit_once
 from slater.deep.nets.policy import PolicyNetwork, make_policy
 from slater.deep.ope.base import Tick
 from slater.deep.task import Task, scaled_actions
@@ -91,9 +92,8 @@ def clone_many(
         densities = jnp.full(obs.shape[0], jnp.nan)
     shares = jnp.ones(count) if imitates is None else jnp.asarray(imitates, jnp.float32)
     key_start, key_run = jax.random.split(jax.random.key(settings.seed))
-    policies = jax.vmap(lambda k: make_policy(task, settings.hidden, k, CLONE_LOG_STD))(
-        jax.random.split(key_start, count)
-    )
+    make = jit_once(jax.vmap(lambda k: make_policy(task, settings.hidden, k, CLONE_LOG_STD)))
+    policies: PolicyNetwork = make(jax.random.split(key_start, count))
 
     data, carry = (obs, actions, rows, held, densities, shares), (policies, _adam(settings).init(policies))
     best, kept = np.full(count, -np.inf), policies

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset
 from slater.deep.batches import transitions
+from slater.deep.compiled import jit_once
 from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Tick
@@ -166,7 +167,7 @@ def random_ensemble(task: Task, columns: dict[str, NDArray[Any]], settings: Ense
     key_dynamics, key_outcomes = jax.random.split(jax.random.key(settings.seed))
 
     def many(sizes: list[int], key: Array) -> MLP:
-        networks: MLP = jax.vmap(lambda k: MLP(sizes, k))(jax.random.split(key, settings.copies))
+        networks: MLP = jit_once(jax.vmap(lambda k: MLP(sizes, k)))(jax.random.split(key, settings.copies))
         return networks
 
     change = columns["next_obs"] - columns["obs"]
