@@ -102,13 +102,7 @@ class Verdict:
 
     def line(self, task: Task) -> str:
         """One sentence for the user."""
-        line = sentence(task, self.study.cohorts, self.checks)
-        if self.calibration is not None:
-            k = self.calibration.k
-            line += (
-                f"; to cover it, costs count {k[1:].max():.1f} and returns {k[0]:.1f} scales of error worse"
-            )
-        return line
+        return sentence(task, self.study.cohorts, self.checks)
 
     def describe(self, task: Task) -> dict[str, Any]:
         """What a run's result says of the estimator, its check, the cohorts and the reference, as JSON."""

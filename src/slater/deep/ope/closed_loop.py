@@ -187,8 +187,8 @@ def sentence(task: Task, cohorts: Cohorts, checks: Mapping[str, ClosedLoop]) -> 
     best = best_estimator(list(checks.values()))
     if best is not None:
         return (
-            f"estimates by {best.name}: over {len(cohorts)} cohorts of the log its error is {best.score:.0%} "
-            "of the limit's size"
+            f"estimates by {best.name}, checked on {len(cohorts)} cohorts of the log: its error there is "
+            f"{best.score:.0%} of the limit's size"
         )
     near = nearby_estimator(list(checks.values()))
     if near is not None:
