@@ -152,7 +152,7 @@ def test_a_mode_uses_its_plan() -> None:
 
 def test_progress_is_told_every_round() -> None:
     rounds: list[int] = []
-    tab.PDCA(rounds=4).run(sampled(binding_cmdp(9), 200, 9), rounds.append)
+    tab.PDCA(rounds=4).run(sampled(binding_cmdp(9), 200, 9), progress=rounds.append)
     assert rounds == [1, 2, 3, 4]
 
 
