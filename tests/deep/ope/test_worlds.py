@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import cache
 
 import jax
 import numpy as np
@@ -32,6 +33,14 @@ QUICK = StudySettings(
 def studied(data, limits):
     task = state_task(data, resolve_limits(limits, data.cost_names), 0.95)
     return task, study(data, task, QUICK)
+
+
+@cache
+def of_ends():
+    """The world of early ends with a log of it, its task and its study, which several tests look at."""
+    world = worlds.ends()
+    data = world.log([worlds.bold(0.5)], 200, 0)
+    return data, *studied(data, ["3"])
 
 
 def truth(world, task, found, choice):
@@ -75,11 +84,10 @@ def test_noise_that_crosses_a_line_is_seen():
     np.testing.assert_allclose(costs, true[:, 1], rtol=0.3, atol=0.3)
 
 
+@pytest.mark.xdist_group("ends")
 def test_early_ends_are_part_of_an_estimate_and_of_its_check():
     """Cost 1.99 and 19.9 steps: an exact model is trusted, one that never ends (10.0) is not."""
-    world = worlds.ends()
-    data = world.log([worlds.bold(0.5)], 200, 0)
-    task, found = studied(data, ["3"])
+    _, task, found = of_ends()
     assert len(found.cohorts) == 1
     unit = task.scale[1] / (100 * (1 - task.gamma))
     exact = np.array([[19.9 * task.scale[0] / (100 * (1 - task.gamma)), 1.99 * unit, 19.9]])
@@ -98,12 +106,11 @@ def test_early_ends_are_part_of_an_estimate_and_of_its_check():
     assert np.all(np.abs(rejected.relative[0, 1:]) > rejected.allowed[0, 1:])
 
 
+@pytest.mark.xdist_group("ends")
 @pytest.mark.parametrize("estimator", [FittedQ, ShortRollouts])
 def test_fitted_values_know_early_ends(estimator):
     """Without a model, or after the first steps of one: a cost of 1.99 and 19.9 steps."""
-    world = worlds.ends()
-    data = world.log([worlds.bold(0.5)], 200, 0)
-    task, found = studied(data, ["3"])
+    data, task, found = of_ends()
     said = estimator(task, found, data).of_log
     unit = task.scale[1] / (100 * (1 - task.gamma))
     np.testing.assert_allclose(said.mean[0, 1] / unit, 1.99, rtol=0.2)
@@ -111,11 +118,10 @@ def test_fitted_values_know_early_ends(estimator):
     assert judge(task, found.cohorts, found.sums, estimator.name, said.first(1)).passes
 
 
+@pytest.mark.xdist_group("ends")
 def test_the_next_estimator_is_asked_where_the_first_fails():
     """An ensemble that never ends is rejected; what needs no model, or little of it, passes and judges."""
-    world = worlds.ends()
-    data = world.log([worlds.bold(0.5)], 200, 0)
-    task, found = studied(data, ["3"])
+    data, task, found = of_ends()
     immortal = replace(found, ensemble=replace(found.ensemble, ends=0.0 * found.ensemble.ends))
     answer = verdict(task, immortal, judges_of(task, immortal, data), immortal.replays(data))
     assert not answer.checks["ensemble"].passes
