@@ -9,6 +9,7 @@ import pytest
 import slater.deep as deep
 from slater.deep.engine.folder import member_policies
 from slater.deep.ope import study as studies
+from slater.deep.ope.cloning import CLONE_LOG_STD
 from slater.policy import load
 from slater.runs.result import from_log
 
@@ -42,10 +43,10 @@ def test_a_run_with_cohorts_mixes_the_logs_columns_says_who_judged_and_studies_o
     other = deep.train("pdca", data, limits=["8"], out=tmp_path / "8", seed=1, **SETTINGS)
     logged = [row["logged"] for row in result["cohorts"]]
     assert [row["logged"] for row in other.details["cohorts"]] == logged
-    # every member is on disk, those of the log with their own range of noise
+    # every member is on disk, with the range of noise of the clones that the game is played from
     policies = member_policies(tmp_path / "5", data)
     assert len(policies) == len(rows)
-    assert policies[-1].log_std_range != policies[0].log_std_range
+    assert {policy.log_std_range for policy in policies} == {CLONE_LOG_STD}
     assert len(load(tmp_path / "5" / "mixture.safetensors").members) == sum(row["weight"] > 0 for row in rows)
     deep.train("pdca", data, limits=["5"], out=tmp_path / "again", **SETTINGS)
     assert json.loads((tmp_path / "again" / "result.json").read_text()) == result
