@@ -13,6 +13,7 @@ from slater.data import save
 from slater.deep.engine.loggers import TensorBoard, WeightsAndBiases
 from slater.errors import InputError
 from slater.runs.metrics import read_metrics
+from slater.runs.record import read_record
 
 from .problems import QUICK, pointmass
 from .toy import Toy
@@ -59,6 +60,9 @@ def test_wandb_works_offline_without_an_account(tmp_path, monkeypatch):
     out = tmp_path / "run"
     watcher = WeightsAndBiases("tests", out)
     deep.train("toy", pointmass(), [5], out, watcher=watcher, options={"log_every": 20}, **QUICK)
+    # the settings as they were decided, those of the run's record
+    decided, sent = read_record(out).config, dict(watcher._run.config)
+    assert {name: str(sent[name]) for name in decided} == {n: str(value) for n, value in decided.items()}
     (record,) = out.glob("wandb/offline-run-*/*.wandb")
     for _ in range(60):  # wandb's own process writes the file a moment after the run has ended
         if b"loss/clone" in record.read_bytes():
