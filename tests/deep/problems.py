@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import equinox as eqx
+import jax
 import numpy as np
 
 from slater.data import Dataset, Metadata
@@ -99,3 +101,15 @@ def write_own_log(data: Dataset, path: Path) -> None:
             texts[1] = ""
         lines.append(f"trip {row // 25}," + ",".join(texts))
     path.write_text("\n".join(lines) + "\n")
+
+
+class Preference(eqx.Module):
+    """Stands for z: values of three actions, the same in every state; f is its reward part."""
+
+    values: jax.Array
+
+    def __call__(self, s, choice):
+        return choice @ self.values
+
+    def f(self, s, choice):
+        return choice @ self.values

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +17,7 @@ from slater.deep.task import Task
 from slater.errors import InputError
 from slater.limits import Units, resolve_limits
 
-from .problems import pointmass
+from .problems import Preference, pointmass
 
 GAMMA = 0.9
 
@@ -26,18 +25,6 @@ GAMMA = 0.9
 def pointmass_task(discrete=False):
     data = pointmass(episodes=10, discrete=discrete)
     return prepare(data, resolve_limits(["5"], data.cost_names), GAMMA)
-
-
-class Preference(eqx.Module):
-    """Stands for z: values of three actions, the same in every state; f is its reward part."""
-
-    values: jax.Array
-
-    def __call__(self, s, choice):
-        return choice @ self.values
-
-    def f(self, s, choice):
-        return choice @ self.values
 
 
 def played(player, task, start, z, batch, steps):

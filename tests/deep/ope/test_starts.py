@@ -3,7 +3,6 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +21,7 @@ from slater.deep.task import state_task
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
-from ..problems import pointmass
+from ..problems import Preference, pointmass
 from .test_closed_loop import task_of
 
 
@@ -49,18 +48,6 @@ def test_a_divergence_is_the_mean_log_ratio_of_what_the_first_would_do(discrete)
     ratio = one.log_prob(many, choices) - two.log_prob(many, choices)
     error = float(jnp.std(ratio)) / 200_000**0.5
     assert float(one.divergence(two, obs)[0]) == pytest.approx(float(ratio.mean()), abs=6 * error + 1e-6)
-
-
-class Preference(eqx.Module):
-    """Stands for z: values of three actions, the same in every state; f is its reward part."""
-
-    values: jax.Array
-
-    def __call__(self, s, choice):
-        return choice @ self.values
-
-    def f(self, s, choice):
-        return choice @ self.values
 
 
 def test_the_anchored_player_ends_at_its_start_times_the_exponential_of_z():

@@ -48,7 +48,7 @@ from slater.deep.ope.closed_loop import (
     sentence,
 )
 from slater.deep.ope.cohorts import Reference, reference
-from slater.deep.ope.judges import Judge, Rollouts
+from slater.deep.ope.judges import Judge
 from slater.deep.ope.study import Study
 from slater.deep.task import Task
 from slater.mixing import best_mixture, lp_weights
@@ -159,8 +159,7 @@ def verdict(task: Task, study: Study, judges: Iterable[Judge], replayed: F64) ->
     for one in judges:
         asked[one.name] = one
         clones = one.of_log.first(len(study.cohorts))
-        # replays are of the ensemble: they excuse a clone, not an estimator that needs no model
-        excuses = replayed if isinstance(one, Rollouts) else None
+        excuses = replayed if one.by_ensemble else None
         checks[one.name] = judge(task, study.cohorts, study.sums, one.name, clones, excuses, study.alike)
         if checks[one.name].passes:
             break

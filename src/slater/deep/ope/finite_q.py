@@ -67,8 +67,8 @@ def _features(rows: F32, rng: np.random.Generator) -> _Features:
 class FiniteQ:
     """What the regressions of every policy share (n rows, E episodes, d features, m sums, B bootstraps).
 
-    counts: (n, B) how often each bootstrap has the row's episode; first_counts: (E, B); solve: (B, d, d)
-    inverse of every Gram matrix times its features' transpose is taken step by step, since rows are many.
+    counts: (n, B) how often each bootstrap has the row's episode; first_counts: (E, B); inverse: (B, d, d)
+    of every bootstrap's Gram matrix, with its ridge
     """
 
     features: _Features

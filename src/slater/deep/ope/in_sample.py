@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset
 from slater.deep.batches import transitions
+from slater.deep.game.primal import MOST_WEIGHT
 from slater.deep.nets.mlp import MLP
 from slater.deep.ope.ensemble import rollout_length
 from slater.deep.ope.model import counts_episodes
@@ -35,8 +36,6 @@ from slater.deep.task import Task, raw_utilities
 __all__ = ["InSampleSettings", "advantages", "row_weights"]
 
 F64 = NDArray[np.float64]
-#: largest weight of a row, so that no few rows make up a policy
-MOST_WEIGHT = 20.0
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,8 @@ class Judge(abc.ABC):
     """
 
     name: ClassVar[str]
+    #: whether it is the ensemble's word alone, so that replays in the ensemble excuse a clone that differs
+    by_ensemble: ClassVar[bool] = False
 
     def __init__(self, task: Task, study: Study) -> None:
         self.task, self.study = task, study
@@ -79,6 +81,7 @@ class Rollouts(Judge):
     """Whole episodes in the networks that steered nothing; see the module's text on noise."""
 
     name: ClassVar[str] = "ensemble"
+    by_ensemble: ClassVar[bool] = True
 
     @cached_property
     def of_log(self) -> Judged:

@@ -52,29 +52,18 @@ CRITICS: Mapping[str, Callable[[PDCAConfig], Critics]] = {
     "hinge": lambda c: HingeCritics(c.hidden, c.eta_fast, c.C, c.critic_loss, c.layer_norm),
 }
 
+
+def _near_clones(c: PDCAConfig) -> tuple[tuple[int, ...], float, float, float, float, float]:
+    """What players that start at a clone share: networks and the range of noise are the clone's."""
+    low, high = CLONE_LOG_STD
+    return c.hidden, c.eta_slow, c.eta_fast, high, c.clone_weight, low
+
+
 PRIMALS: Mapping[str, Callable[[PDCAConfig], Primal]] = {
-    "anchored": lambda c: AnchoredGradient(
-        c.hidden, c.eta_slow, c.eta_fast, CLONE_LOG_STD[1], c.clone_weight, CLONE_LOG_STD[0], c.anchor_weight
-    ),
-    "trust_region": lambda c: TrustRegion(
-        c.hidden,
-        c.eta_slow,
-        c.eta_fast,
-        CLONE_LOG_STD[1],
-        c.clone_weight,
-        CLONE_LOG_STD[0],
-        c.anchor_weight,
-        divergence=c.divergence,
-    ),
+    "anchored": lambda c: AnchoredGradient(*_near_clones(c), c.anchor_weight),
+    "trust_region": lambda c: TrustRegion(*_near_clones(c), c.anchor_weight, divergence=c.divergence),
     "weighted": lambda c: WeightedRegression(
-        c.hidden,
-        c.eta_slow,
-        c.eta_fast,
-        CLONE_LOG_STD[1],
-        c.clone_weight,
-        CLONE_LOG_STD[0],
-        temperature=c.regression_temperature,
-        hold=c.regression_hold,
+        *_near_clones(c), temperature=c.regression_temperature, hold=c.regression_hold
     ),
     "gradient": lambda c: PolicyGradient(c.hidden, c.eta_slow, c.eta_fast, c.log_std_max, c.clone_weight),
     "natural": lambda c: NaturalGradient(
