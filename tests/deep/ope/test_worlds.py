@@ -3,13 +3,11 @@
 import os
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
-from slater.deep.ope import study as studies
 from slater.deep.ope.choice import choose_mixture, verdict
 from slater.deep.ope.cloning import CloneSettings
 from slater.deep.ope.closed_loop import Judged, judge
@@ -131,35 +129,3 @@ def test_the_next_estimator_is_asked_where_the_first_fails():
     assert answer.best.name in ("fitted Q", "short rollouts with a fitted value")
     assert answer.estimator.name == answer.best.name
     assert answer.describe(task)["judged_by"] == answer.best.name
-
-
-def test_clones_beside_the_ensemble_are_those_that_are_trained_after_it(monkeypatch):
-    """A thread changes when they are trained, not what comes out; an error in it is the study's."""
-    data = worlds.noise().log([worlds.towards(goal, 0.3) for goal in (0.2, 0.8)], 20, 0, named=True)
-    task = state_task(data, resolve_limits(["1.5"], data.cost_names), 0.95)
-    small = replace(
-        QUICK, ensemble=replace(QUICK.ensemble, steps=50), clones=replace(QUICK.clones, steps=50, chunk=25),
-        enough_sources=2,
-    )  # fmt: skip
-    beside = study(data, task, small)
-
-    class After:
-        """Does the work when it is asked for."""
-
-        def __init__(self, work):
-            self.work = work
-
-        def __enter__(self):
-            return SimpleNamespace(result=lambda: self.work(None))
-
-        def __exit__(self, *_):
-            pass
-
-    monkeypatch.setattr(studies, "_Beside", After)
-    after = study(data, task, small)
-    ours, theirs = (jax.tree.leaves((own.policies, own.ensemble)) for own in (beside, after))
-    assert all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
-    monkeypatch.undo()
-    monkeypatch.setattr(studies, "clone_many", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        study(data, task, small)

@@ -18,23 +18,27 @@ Tree = TypeVar("Tree")
 
 
 class MLP(eqx.Module):
-    """A ReLU network, `weights[l]` of shape `(in, out)`; maps `(batch, in)` to `(batch, out)`.
+    """A network, `weights[l]` of shape `(in, out)`; maps `(batch, in)` to `(batch, out)`.
 
-    gains, shifts: `(out,)` of each hidden layer's normalisation; empty tuples where there is none.
+    gains, shifts: `(out,)` of each hidden layer's normalisation; empty tuples where there is none
+    smooth: SiLU between layers; else ReLU
     """
 
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
     gains: tuple[Array, ...]
     shifts: tuple[Array, ...]
+    smooth: bool = eqx.field(static=True)
 
     def __init__(
-        self, sizes: Sequence[int], key: Array, *, last_scale: float = 1.0, layer_norm: bool = False
-    ) -> None:
+        self, sizes: Sequence[int], key: Array, *, last_scale: float = 1.0, layer_norm: bool = False,
+        smooth: bool = False,
+    ) -> None:  # fmt: skip
         """Uniform in +-1/sqrt(fan-in), as in PyTorch; the last layer times `last_scale`.
 
-        layer_norm: what a hidden layer gives is normalised over its units, before the ReLU.
+        layer_norm: what a hidden layer gives is normalised over its units, before the activation.
         """
+        self.smooth = smooth
         keys = jax.random.split(key, 2 * (len(sizes) - 1))
         weights, biases = [], []
         for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
@@ -54,7 +58,7 @@ class MLP(eqx.Module):
             x = x @ weight + bias
             if self.gains:
                 x = self.gains[layer] * _standardised(x) + self.shifts[layer]
-            x = jax.nn.relu(x)
+            x = jax.nn.silu(x) if self.smooth else jax.nn.relu(x)
         return x @ self.weights[-1] + self.biases[-1]
 
 

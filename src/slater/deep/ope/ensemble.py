@@ -11,15 +11,21 @@ state after the step, trained by cross-entropy, so that errors near 0 stay near 
 regressed. An episode's end weighs what comes after it by the probability of being alive, and the mean
 length is estimated beside the utilities.
 
-The Gaussian is fitted by the likelihood with each term weighted by its own standard deviation (beta-NLL,
-Seitzer et al. 2022, beta = 1/2): the plain likelihood neglects entries that are hard to predict.
+The Gaussian is fitted by the likelihood with each term weighted by its own standard deviation to the power of
+2 beta (beta-NLL, Seitzer et al. 2022): the plain likelihood, beta = 0, neglects entries that are hard to
+predict; beta = 1 is least squares for the mean.
+
+How right a rollout of T steps is rests on the error of one step, which is small where networks are large,
+normalised and smooth, and trained for long (`thorough_ensemble`): most of what a quick fit takes for noise is
+then gone. That takes minutes, so a study begins with the quick fit and goes on where its check fails.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -41,7 +47,8 @@ from slater.deep.task import Task, normalised
 
 __all__ = [
     "Ensemble", "EnsembleSettings", "Values", "acted", "careful", "ensemble_values", "fit_ensemble",
-    "in_j_units", "random_ensemble", "rolled", "rollout_length",
+    "in_j_units", "joined", "networks_apart", "random_ensemble", "rolled", "rollout_length",
+    "thorough_ensemble",
 ]  # fmt: skip
 
 #: range of the log standard deviation of a change of state, in units of that entry's typical change
@@ -70,6 +77,13 @@ class EnsembleSettings:
     """layers of the part that predicts utilities and ends"""
     seed: int = 0
     """of the bootstrap, the initial weights and the minibatches"""
+    beta: float = 0.5
+    """of the likelihood of s', see the module's text"""
+    normalised: bool = False
+    """normalise what each hidden layer of the part that predicts s' gives, and SiLU for ReLU"""
+    left_out: float | None = None
+    """share of the episodes that each network does not see, each being fitted alone; None: each sees a
+    bootstrap of the episodes, and all are fitted as one product"""
 
 
 class Ensemble(eqx.Module):
@@ -150,15 +164,57 @@ def fit_ensemble(
     dataset: Dataset, task: Task, settings: EnsembleSettings, tick: Tick | None = None
 ) -> Ensemble:
     """The ensemble of a dataset in the task's units; rows without a known next state are left out."""
+    if settings.left_out is not None:
+        return joined([fit(tick) for fit in networks_apart(dataset, task, settings)])
     columns = transitions(dataset, task)
     known = np.flatnonzero(dataset.next_known)
     episode = np.repeat(np.arange(len(dataset.episodes)), dataset.episodes.lengths)[known]
     rows = _bootstrap(episode, settings.copies, settings.seed)
     start = random_ensemble(task, columns, settings)
-    device = {
-        name: jnp.asarray(columns[name]) for name in ("obs", "actions", "utilities", "discount", "next_obs")
-    }
-    return _fitted(task, settings, start, device, jnp.asarray(rows), tick)
+    return _fitted(task, settings, start, _on_device(columns), jnp.asarray(rows), tick)
+
+
+def thorough_ensemble(settings: EnsembleSettings) -> EnsembleSettings:
+    """The same with networks and training for logs of which the quick fit is wrong.
+
+    Chosen on CarCircle, AntRun, DroneCircle, walker and cartpole, seed 0 (`docs/notes/estimates.md`).
+    """
+    return replace(
+        settings, copies=3, steps=3 * settings.steps, hidden=(256, 256, 256), beta=1.0, normalised=True,
+        left_out=0.1,
+    )  # fmt: skip
+
+
+def networks_apart(
+    dataset: Dataset, task: Task, settings: EnsembleSettings
+) -> list[Callable[[Tick | None], Ensemble]]:
+    """What fits each network, without a share of the episodes of its own; to be `joined`."""
+    columns = transitions(dataset, task)
+    known = np.flatnonzero(dataset.next_known)
+    episode = np.repeat(np.arange(len(dataset.episodes)), dataset.episodes.lengths)[known]
+    device = _on_device(columns)
+
+    def one(number: int, tick: Tick | None) -> Ensemble:
+        own = replace(settings, copies=1, seed=settings.seed * settings.copies + number)
+        seen = np.random.default_rng(own.seed).random(len(dataset.episodes)) >= (settings.left_out or 0.0)
+        rows = np.flatnonzero(seen[episode]) if seen[episode].any() else np.arange(len(episode))
+        start = random_ensemble(task, columns, own)
+        return _fitted(task, own, start, device, jnp.asarray(rows[None], jnp.int32), tick)
+
+    return [partial(one, number) for number in range(settings.copies)]
+
+
+def joined(parts: Sequence[Ensemble]) -> Ensemble:
+    """One ensemble of the networks of several, on the same data."""
+    networks = [(ensemble.dynamics, ensemble.outcomes) for ensemble in parts]
+    both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *networks)
+    found: Ensemble = eqx.tree_at(lambda e: (e.dynamics, e.outcomes), parts[0], both)
+    return found
+
+
+def _on_device(columns: dict[str, NDArray[Any]]) -> dict[str, Array]:
+    names = ("obs", "actions", "utilities", "discount", "next_obs")
+    return {name: jnp.asarray(columns[name]) for name in names}
 
 
 def random_ensemble(task: Task, columns: dict[str, NDArray[Any]], settings: EnsembleSettings) -> Ensemble:
@@ -166,8 +222,9 @@ def random_ensemble(task: Task, columns: dict[str, NDArray[Any]], settings: Ense
     obs, utilities, inputs = task.obs_dim, 1 + task.costs, task.obs_dim + task.action_dim
     key_dynamics, key_outcomes = jax.random.split(jax.random.key(settings.seed))
 
-    def many(sizes: list[int], key: Array) -> MLP:
-        networks: MLP = jit_once(jax.vmap(lambda k: MLP(sizes, k)))(jax.random.split(key, settings.copies))
+    def many(sizes: list[int], key: Array, normalised: bool = False) -> MLP:
+        make = jax.vmap(lambda k: MLP(sizes, k, layer_norm=normalised, smooth=normalised))
+        networks: MLP = jit_once(make)(jax.random.split(key, settings.copies))
         return networks
 
     change = columns["next_obs"] - columns["obs"]
@@ -178,7 +235,7 @@ def random_ensemble(task: Task, columns: dict[str, NDArray[Any]], settings: Ense
     low, high = u.min(axis=0), u.max(axis=0)
     extreme = np.all((u == low) | (u == high), axis=0) & (high > low)
     return Ensemble(
-        dynamics=many([inputs, *settings.hidden, 2 * obs], key_dynamics),
+        dynamics=many([inputs, *settings.hidden, 2 * obs], key_dynamics, settings.normalised),
         outcomes=many([inputs + obs, *settings.outcome_hidden, utilities + 1], key_outcomes),
         unit=jnp.asarray(np.where(root > 1e-6, root, 1.0), jnp.float32),
         low=jnp.asarray(both.min(axis=0)), high=jnp.asarray(top.max(axis=0)),
@@ -201,7 +258,7 @@ def _bootstrap(episode: NDArray[np.int64], copies: int, seed: int) -> NDArray[np
 
 
 def _loss(
-    task: Task, ensemble: Ensemble, network: tuple[MLP, MLP], s: Array, a: Array, u: Array, ended: Array,
+    beta: float, ensemble: Ensemble, network: tuple[MLP, MLP], s: Array, a: Array, u: Array, ended: Array,
     s_next: Array,
 ) -> Array:  # fmt: skip
     """beta-NLL of the change, cross-entropy of indicators and ends, squared error of other utilities."""
@@ -209,13 +266,12 @@ def _loss(
     mean, log_std = ensemble.change(dynamics, s, a)
     goal = jnp.clip((s_next - s) / ensemble.unit, -LARGEST_CHANGE, LARGEST_CHANGE)
     nll = 0.5 * ((goal - mean) * jnp.exp(-log_std)) ** 2 + log_std
-    state = jnp.mean(jnp.sum(jax.lax.stop_gradient(jnp.exp(log_std)) * nll, axis=-1))
+    state = jnp.mean(jnp.sum(jax.lax.stop_gradient(jnp.exp(2.0 * beta * log_std)) * nll, axis=-1))
     out = outcomes(jnp.concatenate([s, a, s_next], axis=-1))
     width = jnp.maximum(ensemble.utility_high - ensemble.utility_low, 1e-9)
     chance = optax.sigmoid_binary_cross_entropy(out[:, :-1], (u - ensemble.utility_low) / width)
     utility = jnp.where(ensemble.indicator, chance, (out[:, :-1] - u) ** 2)
     end = optax.sigmoid_binary_cross_entropy(out[:, -1], ended)
-    del task
     return state + OUTCOME_WEIGHT * jnp.mean(jnp.sum(utility, axis=-1) + end)
 
 
@@ -236,7 +292,7 @@ def _fitted(
                 a = jax.nn.one_hot(a, task.action_dim)
             ended = (device["discount"][own] == 0).astype(jnp.float32)
             batch = (device["obs"][own], a, device["utilities"][own], ended, device["next_obs"][own])
-            found: tuple[MLP, MLP] = jax.grad(lambda n: _loss(task, start, n, *batch))(network)
+            found: tuple[MLP, MLP] = jax.grad(lambda n: _loss(settings.beta, start, n, *batch))(network)
             return found
 
         def step(index: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:

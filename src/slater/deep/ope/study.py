@@ -7,6 +7,9 @@
 None of it depends on a limit's size or on a run's seed: it is the data's. So it is kept in the user's cache
 by the data's fingerprint, the task's units and the settings, and a sweep over limits and seeds fits it once
 (a process that comes second waits for the first).
+
+A study takes seconds. Where the check on the log's cohorts finds it wrong (`slater.deep.ope.evidence`), a
+`thorough` one of the same log takes minutes.
 """
 
 from __future__ import annotations
@@ -15,9 +18,8 @@ import dataclasses
 import hashlib
 import json
 import os
-import threading
-from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +35,7 @@ from numpy.typing import NDArray
 from slater.data import Dataset, StoredDataset
 from slater.deep import checkpoint
 from slater.deep.batches import transitions
+from slater.deep.beside import side_by_side
 from slater.deep.nets.policy import PolicyNetwork, make_policy
 from slater.deep.ope.base import Tick
 from slater.deep.ope.cloning import (
@@ -43,6 +46,7 @@ from slater.deep.ope.cloning import (
     drawn_rows,
     log_densities,
     one_of,
+    thorough_clones,
 )
 from slater.deep.ope.closed_loop import WINDOW
 from slater.deep.ope.cohorts import (
@@ -56,9 +60,13 @@ from slater.deep.ope.cohorts import (
 from slater.deep.ope.ensemble import (
     Ensemble,
     EnsembleSettings,
+    careful,
     fit_ensemble,
+    joined,
+    networks_apart,
     random_ensemble,
     rollout_length,
+    thorough_ensemble,
 )
 from slater.deep.ope.in_sample import InSampleSettings, advantages, row_weights
 from slater.deep.ope.model import counts_episodes
@@ -69,6 +77,8 @@ __all__ = ["Study", "StudySettings", "can_be_studied", "study"]
 F64 = NDArray[np.float64]
 #: held-out episodes of a cohort that are replayed at most
 MOST_REPLAYED = 20
+#: rollouts of a clone by which it is compared with others of its cohort
+CLOSED_LOOP_ROLLOUTS = 32
 #: nats per episode up to which a clone is taken to act as its source did. 6 to 7 on CarCircle for clones that
 #: cost what their sources do, 36 for one that cost 8.8 instead of 4.8
 ALIKE = 10.0
@@ -93,6 +103,22 @@ class StudySettings:
     """networks of the ensemble that are set aside to steer a game, and judge nothing"""
     enough_sources: int | None = None
     """where a log names so many sources, their clones are the only columns; None: always in-sample ones"""
+
+    other_clones: tuple[CloneSettings, ...] = ()
+    """other ways to train the clones: of each cohort's, the one is kept that does in the ensemble what the
+    cohort did"""
+    grouping: CloneSettings | None = None
+    """of the clones that find cohorts where the log names no sources; None: `clones`"""
+
+    @property
+    def thorough(self) -> StudySettings:
+        """The same with better networks and more training, on the same cohorts; all of its networks judge."""
+        clones = thorough_clones(self.clones)
+        alone = replace(clones, common_steps=0, learning_rate=self.clones.learning_rate)
+        return replace(
+            self, ensemble=thorough_ensemble(self.ensemble), clones=clones, other_clones=(alone,),
+            grouping=self.clones, steering=0,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,13 +236,15 @@ def study(
     if path in _last and path.exists():
         return replace(_last[path], task=task)
     found = _from_file(path, dataset, task, settings, tick)
-    _last.clear()
     _last[path] = found
+    while len(_last) > _MOST:
+        _last.popitem(last=False)
     return found
 
 
-#: the study that this process asked for last, by its file
-_last: dict[Path, Study] = {}
+#: the studies that this process asked for last, by their files: a quick and a thorough one
+_last: OrderedDict[Path, Study] = OrderedDict()
+_MOST = 2
 
 
 def _from_file(path: Path, dataset: Dataset, task: Task, settings: StudySettings, tick: Tick | None) -> Study:
@@ -259,7 +287,7 @@ def _key(dataset: Dataset, task: Task, settings: StudySettings) -> str:
 
 
 def _studied(dataset: Dataset, task: Task, settings: StudySettings, tick: Tick | None = None) -> Study:
-    cohorts = find_cohorts(dataset, task, settings.clones, settings.cohorts)
+    cohorts = find_cohorts(dataset, task, settings.grouping or settings.clones, settings.cohorts)
     enough = settings.enough_sources is not None and cohorts.named and len(cohorts) >= settings.enough_sources
     multipliers = () if enough else settings.in_sample.multipliers
     columns, episode = transitions(dataset, task), episode_of_rows(dataset)
@@ -275,46 +303,67 @@ def _studied(dataset: Dataset, task: Task, settings: StudySettings, tick: Tick |
                 chance = row_weights(weights[rows], multiplier, settings.in_sample.temperature)
                 rows_of[part].append(drawn_rows(rows, size, 0, chance))
     densities = log_densities(dataset, task)
-    clones = partial(
-        clone_many, task, jnp.asarray(columns["obs"]), jnp.asarray(columns["actions"]),
-        jnp.asarray(np.stack(rows_of[True])), jnp.asarray(np.stack(rows_of[False])),
-        settings.clones, None if densities is None else jnp.asarray(densities),
-        # rows of sources are one policy's; groups that were found by likelihood may be of several
-        np.arange(len(rows_of[True])) < (len(train) if cohorts.named else 0),
-    )  # fmt: skip
-    with _Beside(clones) as beside:
-        ensemble = fit_ensemble(dataset.subset(~cohorts.held), task, settings.ensemble, tick)
-        policies, likelihoods = beside.result()
+    # rows of sources are one policy's; groups that were found by likelihood may be of several
+    imitates = np.arange(len(rows_of[True])) < (len(train) if cohorts.named else 0)
+
+    def clones(own: CloneSettings, count: int) -> Callable[[Tick], Any]:
+        return partial(
+            clone_many, task, jnp.asarray(columns["obs"]), jnp.asarray(columns["actions"]),
+            jnp.asarray(np.stack(rows_of[True][:count])), jnp.asarray(np.stack(rows_of[False][:count])),
+            own, None if densities is None else jnp.asarray(densities), imitates[:count],
+        )  # fmt: skip
+
+    seen, fitted = dataset.subset(~cohorts.held), settings.ensemble
+    fits: list[Callable[[Tick], Any]]
+    if fitted.left_out is None:
+        fits = [partial(fit_ensemble, seen, task, fitted)]
+    else:
+        fits = [*networks_apart(seen, task, fitted)]
+    others = [clones(own, len(train)) for own in settings.other_clones]
+    steps = [own.steps for own in (settings.clones, *settings.other_clones)] + [fitted.steps] * len(fits)
+    found = side_by_side(
+        [clones(settings.clones, len(imitates)), *others, *fits], steps, "model of the log", tick
+    )
+    (policies, likelihoods), ensemble = found[0], joined(found[1 + len(others) :])
+    sums = outcomes(dataset, task)
+    if others:
+        policies, likelihoods = _as_cohorts_did(
+            task, cohorts, sums, ensemble, dataset.initial_observations, found[: 1 + len(others)]
+        )
     divergence = np.full(len(train), np.nan)
     if densities is not None:
         divergence = np.nanmean(densities[judge], axis=1) - likelihoods[: len(train)]
     return Study(
-        task, cohorts, policies, likelihoods, divergence, ensemble, outcomes(dataset, task),
+        task, cohorts, policies, likelihoods, divergence, ensemble, sums,
         dataset.initial_observations, _key(dataset, task, settings), settings.steering,
     )  # fmt: skip
 
 
-class _Beside:
-    """Work in a thread of its own beside that of the block: XLA computes without Python's lock, so that a
-    second core, where there is one, does it in no time. The block left early, by Ctrl-C say, ends it too.
+def _as_cohorts_did(
+    task: Task, cohorts: Cohorts, sums: F64, ensemble: Ensemble, initial: NDArray[np.float32],
+    tries: Sequence[tuple[PolicyNetwork, F64]],
+) -> tuple[PolicyNetwork, F64]:  # fmt: skip
+    """Of several clones of each cohort the one that does, in the ensemble's mean, what the cohort did.
 
-    work: takes a `Tick`, by which it is ended between two pieces of it
+    By return, costs and length of the cohort's episodes that are not held out, each measured by its spread
+    between cohorts. tries: policies and their likelihoods; the first ones may have columns after the clones.
     """
+    logged, _ = cohorts.means(sums, held=False)
+    size = np.maximum(logged.std(axis=0), 1e-9)
+    values = careful(task, ensemble, initial, CLOSED_LOOP_ROLLOUTS, noise=0.0)
+    (policies, likelihoods), *others = tries
+    for cohort in range(len(cohorts)):
 
-    def __init__(self, work: Callable[[Tick], Any]) -> None:
-        self._work, self._ended = work, threading.Event()
+        def apart(clones: PolicyNetwork, cohort: int = cohort) -> float:
+            said = np.asarray(values(one_of(clones, cohort), jax.random.key(cohort)).mean, np.float64)
+            return float(np.sum(np.abs(said.mean(axis=0) - logged[cohort]) / size))
 
-    def __enter__(self) -> Future[Any]:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="clones")
-        return self._thread.submit(self._work, self._tick)
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.shutdown()
-
-    def _tick(self, what: str, done: int, total: int) -> None:
-        if self._ended.is_set() and done < total:
-            raise CancelledError(what)
+        best = apart(policies)
+        for clones, liked in others:
+            if (now := apart(clones)) < best:
+                best, likelihoods[cohort] = now, liked[cohort]
+                policies = jax.tree.map(lambda old, new, k=cohort: old.at[k].set(new[k]), policies, clones)
+    return policies, likelihoods
 
 
 def _read(path: Path, dataset: Dataset, task: Task, settings: StudySettings) -> Study:
