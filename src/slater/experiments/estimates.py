@@ -137,19 +137,15 @@ def _without_game(result: Any, dataset: Any, folder: Path) -> F64 | None:
     if "reference" not in result.details:
         return None
     from slater.deep.engine.folder import algorithm_of, run_on
-    from slater.deep.ope.choice import choose_mixture, verdict
-    from slater.deep.ope.judges import judges_of
-    from slater.deep.ope.study import cache_folder, study
+    from slater.deep.ope.choice import choose_mixture
     from slater.runs.result import from_log
 
     run = run_on(folder, dataset)
     algorithm: Any = algorithm_of(run, dataset)
     task = algorithm.task(dataset, run.limits)
-    own = study(dataset, task, algorithm.output.settings, cache_folder())
-    found = verdict(task, own, judges_of(task, own, dataset), own.replays(dataset))
     weights = np.zeros(len(result.members))
     logged = [k for k, member in enumerate(result.members) if from_log(member.kind)]
-    weights[logged] = choose_mixture(task, found).weights
+    weights[logged] = choose_mixture(task, algorithm.output.evidence(task, dataset).verdict).weights
     return weights
 
 

@@ -102,7 +102,7 @@ def calibrate(
     counted: (K,) cohorts that count; alike: (K,) whether the clone is known to act as its cohort did.
     """
     all_means, _ = cohorts.means(sums)
-    held, sampling = cohorts.means(sums, held=True)
+    held, sampling = cohorts.means(sums, held=True, pooled=True)
     size = np.append(max(float(np.abs(all_means[:, 0]).max()), 1e-9), np.maximum(task.tau, 1e-9))
     found = Calibration(
         (0.0, 1.0), np.full(len(size), BOUND[1]), np.zeros(task.costs), size, (np.inf, np.inf)

@@ -24,8 +24,8 @@ is a quarter of the change itself.
 
 An estimator that fails its check, but is right about half of the cohorts or more, judges policies that were
 played from the clones of those and no others. Where there is none at all, only the clones of cohorts are
-chosen among (where propensities say which of them act as their cohort did, only those), and the answer is
-labelled as not judged.
+chosen among, by what the log says of their cohorts, and the answer is labelled as not judged. Where
+propensities show that some clones act as their cohorts did, only those are mixed if that costs little.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ UNSEEN = 2.0
 #: a policy that was played from a clone: scales by which its return and its costs count as worse than their
 #: estimates, and the share of the change from its start that is part of the scale
 RETURN_SCALES, COST_SCALES, CHANGE_SHARE = 1.0, 2.0, 0.25
+#: share of the best mixture's return that one of clones known to act as their cohorts did must have
+NEARLY = 0.97
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,11 @@ class Verdict:
     def judge(self) -> ClosedLoop | None:
         """The check of the estimator that judges, if only near some cohorts; None: nothing is judged."""
         return self.best or nearby_estimator(list(self.checks.values()))
+
+    @property
+    def settled(self) -> bool:
+        """Whether the estimator is right about all cohorts, none excused by a clone that differs."""
+        return self.best is not None and not bool(self.best.clone_differs.any())
 
     @property
     def estimator(self) -> Judge:
@@ -160,7 +167,9 @@ def verdict(task: Task, study: Study, judges: Iterable[Judge], replayed: F64) ->
         asked[one.name] = one
         clones = one.of_log.first(len(study.cohorts))
         excuses = replayed if one.by_ensemble else None
-        checks[one.name] = judge(task, study.cohorts, study.sums, one.name, clones, excuses, study.alike)
+        checks[one.name] = judge(
+            task, study.cohorts, study.sums, one.name, clones, excuses, study.alike, pooled=True
+        )
         if checks[one.name].passes:
             break
     best = reference(study.cohorts, study.sums, task.tau)
@@ -193,8 +202,7 @@ def choose_mixture(
     known, judge = study.alike, found.judge
     if judge is None or found.calibration is None:
         weights = np.zeros(len(said.mean))
-        mixed = np.flatnonzero(known) if known.any() else np.arange(clones)
-        weights[mixed] = lp_weights(by_log[mixed], tau)
+        weights[:clones] = _by_log_alone(by_log, known, tau)
         said = replace(said, mean=np.concatenate([logged, said.mean[clones:]]))
         return Choice(weights, said, np.concatenate([by_log, said.mean[clones:, :-1]]))
     estimates, bounds = found.calibration.corrected(said), found.calibration.bounds(said)
@@ -232,6 +240,22 @@ def choose_mixture(
     weights = np.zeros(len(bounds))
     weights[eligible] = lp_weights(bounds[eligible], tau)
     return Choice(weights, said, bounds)
+
+
+def _by_log_alone(by_log: F64, known: NDArray[np.bool_], tau: F64) -> F64:
+    """Weights over the cohorts' clones, (K,), by what the log says of them, (K, 1+I).
+
+    Of those that are `known` to act as their cohorts did, if their mixture keeps the limits as far as that of
+    all does and has `NEARLY` its return; else of all.
+    """
+    everyone = lp_weights(by_log, tau)
+    if not known.any():
+        return everyone
+    some = np.zeros(len(by_log))
+    some[known] = lp_weights(by_log[known], tau)
+    best, own = everyone @ by_log, some @ by_log
+    keeps = bool(np.all(own[1:] <= np.maximum(best[1:], tau) * (1.0 + 1e-6) + 1e-9))
+    return some if keeps and own[0] >= best[0] - (1.0 - NEARLY) * abs(best[0]) else everyone
 
 
 def starting_cohorts(task: Task, study: Study, count: int) -> tuple[NDArray[np.int64], F64]:

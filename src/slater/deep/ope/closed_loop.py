@@ -155,14 +155,16 @@ def sizes(task: Task, logged: F64) -> F64:
 
 def judge(
     task: Task, cohorts: Cohorts, sums: F64, name: str, said: Judged, replayed: F64 | None = None,
-    alike: NDArray[np.bool_] | None = None,
+    alike: NDArray[np.bool_] | None = None, pooled: bool = False,
 ) -> ClosedLoop:  # fmt: skip
     """The errors of what an estimator `said` of the cohorts' clones; `sums` are `cohorts.outcomes`.
 
     replayed: (K, 1+I) errors of the utilities in replays of held-out episodes, in J-units; None: not made.
     alike: (K,) whether each clone is known to act as its cohort did; None: not known of any.
+    pooled: how the log's errors are known, see `Cohorts.means`. Certificates do without: the rates that they
+    go by were measured so.
     """
-    logged, sampling = cohorts.means(sums, held=True)
+    logged, sampling = cohorts.means(sums, held=True, pooled=pooled)
     size = sizes(task, logged)
     allowed = TOLERANCE + ALLOWED_ERRORS * np.sqrt(sampling**2 + said.error**2) / size
     replays = np.full(size[:, :-1].shape, np.nan) if replayed is None else replayed / size[:, :-1]

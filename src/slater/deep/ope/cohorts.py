@@ -72,13 +72,18 @@ class Cohorts:
         """Episodes of each, (K,)."""
         return np.bincount(self.labels[self.labels >= 0], minlength=len(self))
 
-    def means(self, sums: F64, *, held: bool | None = None) -> tuple[F64, F64]:
-        """Mean of (E, n) `sums` over each cohort's episodes and its standard error, each (K, n)."""
+    def means(self, sums: F64, *, held: bool | None = None, pooled: bool = False) -> tuple[F64, F64]:
+        """Mean of (E, n) `sums` over each cohort's episodes and its standard error, each (K, n).
+
+        pooled: the error is by the spread of all episodes of the cohort; that of two held-out ones says
+        little.
+        """
         mean, error = [], []
         for cohort in range(len(self)):
             part = sums[self.episodes(cohort, held=held)]
             mean.append(part.mean(axis=0))
-            spread = part.std(axis=0, ddof=1) if len(part) > 1 else np.abs(part[0])
+            every = sums[self.episodes(cohort)] if pooled else part
+            spread = every.std(axis=0, ddof=1) if len(every) > 1 else np.abs(every[0])
             error.append(spread / np.sqrt(len(part)))
         return np.array(mean), np.array(error)
 
@@ -244,8 +249,15 @@ def _by_likelihood(
 
 
 def _least_apart(cohorts: Cohorts, liked: F64) -> tuple[int, int] | None:
-    """The two cohorts whose held-out episodes are told apart least, if that is too little."""
+    """The two cohorts whose held-out episodes are told apart least, if that is too little; before them one
+    that has too few episodes to be one, and the one whose clone likes those best.
+    """
     worst, pair = TOLD_APART, None
+    small = int(cohorts.counts.argmin())
+    if len(cohorts) > 1 and cohorts.counts[small] < LEAST_EPISODES:
+        fit = liked[cohorts.episodes(small)].mean(axis=0)
+        near = int(np.where(np.arange(len(cohorts)) == small, -np.inf, fit).argmax())
+        return min(small, near), max(small, near)
     for i in range(len(cohorts)):
         for j in range(i + 1, len(cohorts)):
             own, other = cohorts.episodes(i, held=True), cohorts.episodes(j, held=True)

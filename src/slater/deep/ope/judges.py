@@ -13,8 +13,10 @@ and are asked where those before them fail.
 together. The misfit is correlated from step to step and a simulator's noise is not: sampled at every step, it
 drives policies near a boundary across it. So each policy is rolled out twice, with the noise and with none,
 and the estimate is `share` of the first and the rest of the second. Over the cohorts' clones, whose worth the
-log tells, some share has the least error; the share that is taken is half way from there to 1, since noise
-mostly adds to a cost, and policies that a game has driven to a boundary suffer more from it than clones do.
+log tells, some share has the least error. Noise mostly adds to a cost, and policies that a game has driven to
+a boundary suffer more from it than clones do, so the share that is taken is half way from there to 1, or
+nearer to it where the log rejects the noise clearly: the way is half the error with the best share by that
+with all of the noise.
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ class Rollouts(Judge):
 
     @cached_property
     def share(self) -> float:
-        """Of the noise that is taken for the world's, in [1/2, 1]."""
+        """Of the noise that is taken for the world's, in [0, 1]."""
         with_noise, without = (said.first(len(self.study.cohorts)).mean for said in self._own)
         logged, _ = self.study.cohorts.means(self.study.sums)
         alike = self.study.alike
@@ -103,8 +105,8 @@ class Rollouts(Judge):
             return float(np.mean(np.abs((said - logged)[counted, :-1]) / size))
 
         errors = np.array([error(share) for share in SHARES])
-        best = SHARES[errors <= errors.min() / CLEARLY_LESS].max()
-        return float(1.0 + best) / 2.0
+        best = float(SHARES[errors <= errors.min() / CLEARLY_LESS].max())
+        return best + (1.0 - best) / 2.0 * float(errors.min() / max(errors[-1], 1e-12))
 
     @cached_property
     def _own(self) -> tuple[Judged, Judged]:

@@ -117,6 +117,9 @@ class PDCAConfig(Config):
     clones take half of it and the in-sample critics 3/10"""
     study_seed: int = 0
     """mixture bounds: seed of the study's networks; not the run's, so that seeds share the study"""
+    thorough_study: bool = True
+    """mixture bounds: study the log again, with larger networks and for minutes, where the first study is
+    wrong about some cohorts; not in runs of fewer iterations than study_steps"""
     fallback: bool = True
     """with a model and mixture lp: one more policy to mix, a clone of the rows after which every cost stayed
     within its limit less the margin (paper: false)"""

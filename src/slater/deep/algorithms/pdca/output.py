@@ -19,10 +19,10 @@ from slater.deep.algorithms.pdca.fallback import Fallback, NoFallback
 from slater.deep.batches import Batch, Data
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Check, Estimate, Estimator, Tick
-from slater.deep.ope.choice import Verdict, choose_mixture, starting_cohorts, verdict
+from slater.deep.ope.choice import Verdict, choose_mixture, starting_cohorts
 from slater.deep.ope.ensemble import Ensemble
-from slater.deep.ope.judges import judges_of
-from slater.deep.ope.study import StudySettings, cache_folder, study
+from slater.deep.ope.evidence import Evidence, evidence
+from slater.deep.ope.study import StudySettings, cache_folder
 from slater.deep.task import Task
 from slater.mixing import select
 from slater.runs.result import from_log
@@ -159,18 +159,27 @@ class Bounds(Output):
 
     The log is studied once per data and settings, with networks that steered no multiplier; `margin` is that
     of the game, the output's comes from the check.
+
+    settings: of the quick study; thorough: whether a better one follows where that fails its check
     """
 
     settings: StudySettings = field(default_factory=StudySettings)
+    thorough: bool = True
+
+    def evidence(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick | None = None) -> Evidence:
+        """What the log says of policies and estimators under the task's limits."""
+        return evidence(
+            task, _loaded(dataset), self.settings, cache_folder(), thorough=self.thorough, tick=tick
+        )
 
     def starts(
         self, task: Task, dataset: Dataset | StoredDataset, count: int, tick: Tick
     ) -> LogStarts | None:
         """By the prices of the limits at the best mixture of the log's cohorts."""
-        own = study(_loaded(dataset), task, self.settings, cache_folder(), tick)
-        cohorts, prices = starting_cohorts(task, own, count)
-        policies = jax.tree.map(lambda leaf: leaf[cohorts], own.policies)
-        return LogStarts(policies, cohorts, prices, own.ensemble)
+        found = self.evidence(task, dataset, tick)
+        cohorts, prices = starting_cohorts(task, found.study, count)
+        policies = jax.tree.map(lambda leaf: leaf[cohorts], found.study.policies)
+        return LogStarts(policies, cohorts, prices, found.steering)
 
     def check(
         self, task: Task, estimator: Estimator[Any], estimator_state: Any, state: Any,
@@ -178,9 +187,8 @@ class Bounds(Output):
     ) -> Check:  # fmt: skip
         """The study of the log and its verdict on estimators: columns for the mixture, and a report."""
         del estimator, estimator_state, state
-        whole = _loaded(dataset)
-        own = study(whole, task, self.settings, cache_folder())
-        found = verdict(task, own, judges_of(task, own, whole), own.replays(whole))
+        looked = self.evidence(task, dataset)
+        own, found = looked.study, looked.verdict
         labels = [f"clone of {name}" for name in own.cohorts.names]
         multipliers = self.settings.in_sample.multipliers[: own.count - len(own.cohorts)]
         labels += [f"in-sample policy of multiplier {x:g}" for x in multipliers]

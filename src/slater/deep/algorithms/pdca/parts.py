@@ -124,7 +124,9 @@ def _linear_program(c: PDCAConfig, estimator: Estimator[Any]) -> LinearProgram:
 
 def _bounds(c: PDCAConfig, estimator: Estimator[Any]) -> Bounds:
     del estimator
-    return Bounds(c.margin, c.multiplier_bound, NoFallback(), _study(c))
+    # a run that is shorter than its study is a trial, and so is its study
+    thorough = c.thorough_study and c.steps >= c.study_steps
+    return Bounds(c.margin, c.multiplier_bound, NoFallback(), _study(c), thorough)
 
 
 OUTPUTS: Mapping[str, Callable[[PDCAConfig, Estimator[Any]], Output]] = {
