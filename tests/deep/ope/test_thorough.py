@@ -92,7 +92,7 @@ def test_a_study_does_not_depend_on_what_runs_beside_it(monkeypatch):
 
 def test_the_networks_of_a_thorough_ensemble_are_those_that_are_fitted_alone():
     data, task = two_sources()
-    settings = EnsembleSettings(3, 30, 16, hidden=(16, 16), normalised=True, beta=1.0, left_out=0.5)
+    settings = EnsembleSettings(3, 30, 16, hidden=(16, 16), normalised=True, left_out=0.5)
     alone = [fit(None) for fit in networks_apart(data, task, settings)]
     together = fit_ensemble(data, task, settings)
     assert together.copies == 3

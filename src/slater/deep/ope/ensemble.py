@@ -11,9 +11,9 @@ state after the step, trained by cross-entropy, so that errors near 0 stay near 
 regressed. An episode's end weighs what comes after it by the probability of being alive, and the mean
 length is estimated beside the utilities.
 
-The Gaussian is fitted by the likelihood with each term weighted by its own standard deviation to the power of
-2 beta (beta-NLL, Seitzer et al. 2022): the plain likelihood, beta = 0, neglects entries that are hard to
-predict; beta = 1 is least squares for the mean.
+The Gaussian is fitted by the likelihood with each term weighted by its own standard deviation (beta-NLL,
+Seitzer et al. 2022, beta = 1/2): the plain likelihood neglects entries that are hard to predict, and least
+squares the others.
 
 How right a rollout of T steps is rests on the error of one step, which is small where networks are large,
 normalised and smooth, and trained for long (`thorough_ensemble`): most of what a quick fit takes for noise is
@@ -77,8 +77,6 @@ class EnsembleSettings:
     """layers of the part that predicts utilities and ends"""
     seed: int = 0
     """of the bootstrap, the initial weights and the minibatches"""
-    beta: float = 0.5
-    """of the likelihood of s', see the module's text"""
     normalised: bool = False
     """normalise what each hidden layer of the part that predicts s' gives, and SiLU for ReLU"""
     left_out: float | None = None
@@ -180,9 +178,8 @@ def thorough_ensemble(settings: EnsembleSettings) -> EnsembleSettings:
     Chosen on CarCircle, AntRun, DroneCircle, walker and cartpole, seed 0 (`docs/notes/estimates.md`).
     """
     return replace(
-        settings, copies=3, steps=3 * settings.steps, hidden=(256, 256, 256), beta=1.0, normalised=True,
-        left_out=0.1,
-    )  # fmt: skip
+        settings, copies=3, steps=3 * settings.steps, hidden=(256, 256, 256), normalised=True, left_out=0.1
+    )
 
 
 def networks_apart(
@@ -258,7 +255,7 @@ def _bootstrap(episode: NDArray[np.int64], copies: int, seed: int) -> NDArray[np
 
 
 def _loss(
-    beta: float, ensemble: Ensemble, network: tuple[MLP, MLP], s: Array, a: Array, u: Array, ended: Array,
+    ensemble: Ensemble, network: tuple[MLP, MLP], s: Array, a: Array, u: Array, ended: Array,
     s_next: Array,
 ) -> Array:  # fmt: skip
     """beta-NLL of the change, cross-entropy of indicators and ends, squared error of other utilities."""
@@ -266,7 +263,7 @@ def _loss(
     mean, log_std = ensemble.change(dynamics, s, a)
     goal = jnp.clip((s_next - s) / ensemble.unit, -LARGEST_CHANGE, LARGEST_CHANGE)
     nll = 0.5 * ((goal - mean) * jnp.exp(-log_std)) ** 2 + log_std
-    state = jnp.mean(jnp.sum(jax.lax.stop_gradient(jnp.exp(2.0 * beta * log_std)) * nll, axis=-1))
+    state = jnp.mean(jnp.sum(jax.lax.stop_gradient(jnp.exp(log_std)) * nll, axis=-1))
     out = outcomes(jnp.concatenate([s, a, s_next], axis=-1))
     width = jnp.maximum(ensemble.utility_high - ensemble.utility_low, 1e-9)
     chance = optax.sigmoid_binary_cross_entropy(out[:, :-1], (u - ensemble.utility_low) / width)
@@ -292,7 +289,7 @@ def _fitted(
                 a = jax.nn.one_hot(a, task.action_dim)
             ended = (device["discount"][own] == 0).astype(jnp.float32)
             batch = (device["obs"][own], a, device["utilities"][own], ended, device["next_obs"][own])
-            found: tuple[MLP, MLP] = jax.grad(lambda n: _loss(settings.beta, start, n, *batch))(network)
+            found: tuple[MLP, MLP] = jax.grad(lambda n: _loss(start, n, *batch))(network)
             return found
 
         def step(index: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:

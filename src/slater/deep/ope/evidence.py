@@ -29,11 +29,13 @@ class Evidence:
     """The study that a run lives off, and what it says of the estimators.
 
     steering: networks of the quick study that steer lambda, and judge nothing
+    again: whether the log was studied a second time, thoroughly
     """
 
     study: Study
     verdict: Verdict
     steering: Ensemble
+    again: bool
 
 
 #: what this process asked for last: a run asks before and after its game
@@ -55,11 +57,11 @@ def evidence(
         return _last[key]
     checked = verdict(task, quick, [Rollouts(task, quick)], quick.replays(dataset))
     if checked.settled:
-        found = Evidence(quick, checked, quick.ensemble)
+        found = Evidence(quick, checked, quick.ensemble, again=False)
     else:
         own = study(dataset, task, settings.thorough, cache, tick) if thorough else quick
-        judges = judges_of(task, own, dataset)
-        found = Evidence(own, verdict(task, own, judges, own.replays(dataset)), quick.ensemble)
+        second = verdict(task, own, judges_of(task, own, dataset), own.replays(dataset))
+        found = Evidence(own, second, quick.ensemble, again=thorough)
     _last[key] = found
     while len(_last) > _MOST:
         _last.popitem(last=False)

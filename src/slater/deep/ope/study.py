@@ -321,9 +321,8 @@ def _studied(dataset: Dataset, task: Task, settings: StudySettings, tick: Tick |
         fits = [*networks_apart(seen, task, fitted)]
     others = [clones(own, len(train)) for own in settings.other_clones]
     steps = [own.steps for own in (settings.clones, *settings.other_clones)] + [fitted.steps] * len(fits)
-    found = side_by_side(
-        [clones(settings.clones, len(imitates)), *others, *fits], steps, "model of the log", tick
-    )
+    what = "model of the log" if fitted.left_out is None else "better model of the log"
+    found = side_by_side([clones(settings.clones, len(imitates)), *others, *fits], steps, what, tick)
     (policies, likelihoods), ensemble = found[0], joined(found[1 + len(others) :])
     sums = outcomes(dataset, task)
     if others:

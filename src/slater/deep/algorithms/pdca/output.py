@@ -193,7 +193,7 @@ class Bounds(Output):
         multipliers = self.settings.in_sample.multipliers[: own.count - len(own.cohorts)]
         labels += [f"in-sample policy of multiplier {x:g}" for x in multipliers]
         return Check(
-            found.judge is not None, found.describe(task),
+            found.judge is not None, found.describe(task) | {"studied_again": looked.again},
             () if found.judge is not None else (found.line(task) + ".",),
             tuple((own.policy(k), label) for k, label in enumerate(labels)), found,
         )  # fmt: skip
