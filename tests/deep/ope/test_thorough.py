@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slater.deep.beside import side_by_side
 from slater.deep.ope import ensemble as ensembles
 from slater.deep.ope import study as studies
+from slater.deep.ope.beside import side_by_side
 from slater.deep.ope.choice import NEARLY, _by_log_alone
 from slater.deep.ope.cloning import CloneSettings, clone_many, thorough_clones
 from slater.deep.ope.cohorts import Cohorts, outcomes

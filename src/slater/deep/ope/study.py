@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 from slater.data import Dataset, StoredDataset
 from slater.deep import checkpoint
 from slater.deep.batches import transitions
-from slater.deep.beside import side_by_side
 from slater.deep.nets.policy import PolicyNetwork, make_policy
 from slater.deep.ope.base import Tick
+from slater.deep.ope.beside import side_by_side
 from slater.deep.ope.cloning import (
     CLONE_LOG_STD,
     HELD_ROWS,
