@@ -14,7 +14,7 @@ from slater.deep.game.dual import EXP3, PID, ExponentiatedGradient, ProjectedGra
 from slater.deep.game.primal import AnchoredGradient
 from slater.deep.nets.policy import Categorical, Gaussian, make_policy
 from slater.deep.ope.calibration import Calibration
-from slater.deep.ope.choice import RETURN_SCALES, UNSEEN, Verdict, choose_mixture, starting_cohorts
+from slater.deep.ope.choice import RETURN_SCALES, UNSEEN, Verdict, choose_mixture, starting_cohorts, verdict
 from slater.deep.ope.closed_loop import Judged, judge
 from slater.deep.ope.cohorts import Cohorts, reference
 from slater.deep.task import state_task
@@ -119,9 +119,9 @@ def test_a_log_of_too_few_whole_episodes_is_not_studied():
         replace(config, estimator="ensemble", mixture="lp")
 
 
-def log_of_four():
+def log_of_four(idle=(100.0, 0.0)):
     """Cohorts of 300 at 2, 500 at 100, 320 at 30 and 100 at 0; a limit of 10 binds."""
-    means = np.array([[300.0, 2.0], [500.0, 100.0], [320.0, 30.0], [100.0, 0.0]])
+    means = np.array([[300.0, 2.0], [500.0, 100.0], [320.0, 30.0], idle])
     labels = np.arange(400) % 4
     sums = np.column_stack([means[labels], np.full(400, 50.0)])
     sums[:, :2] += np.random.default_rng(0).normal(size=(400, 2)) * [5.0, 1.0]
@@ -207,3 +207,31 @@ def test_a_cohort_without_a_cost_may_still_have_one_that_few_episodes_do_not_sho
     bounds = choose_mixture(task, found).bounds
     assert bounds[3, 1] == pytest.approx(UNSEEN * 10.0 / 101)
     assert np.all(bounds[:, 1] > means[:, 1])
+
+
+def test_the_log_is_believed_where_an_estimator_is_wrong_about_its_only_safe_source():
+    study = log_of_four(idle=(310.0, 40.0))
+    study.alike = np.zeros(4, bool)
+    true, _ = study.cohorts.means(study.sums, held=True)
+
+    def looked(claims, named=True):
+        own = SimpleNamespace(**vars(study))
+        own.cohorts = replace(study.cohorts, named=named)
+        said = Judged(claims, np.zeros_like(claims), np.zeros_like(claims))
+        judge_of = SimpleNamespace(name="ensemble", of_log=said, by_ensemble=True)
+        return verdict(task_of(), own, [judge_of], np.full((4, 2), np.nan))
+
+    right = looked(true)
+    assert right.judge is not None
+    wrong = true.copy()
+    wrong[0, 1] += 60.0  # by the estimator nothing keeps the limit of 10; it is right about the three others
+    found = looked(wrong)
+    assert found.distrusted
+    assert found.judge is None
+    assert "not judged" in found.line(task_of())
+    assert not found.describe(task_of())["judged_everywhere"]
+    chosen = choose_mixture(task_of(), found)
+    assert chosen.weights[0] > 0.8
+    assert chosen.value()[1] <= 10.0
+    # what a group that was found by its outcomes did may be luck: there the estimator is believed
+    assert looked(wrong, named=False).judge is not None

@@ -26,6 +26,8 @@ An estimator that fails its check, but is right about half of the cohorts or mor
 played from the clones of those and no others. Where there is none at all, only the clones of cohorts are
 chosen among, by what the log says of their cohorts, and the answer is labelled as not judged. Where
 propensities show that some clones act as their cohorts did, only those are mixed if that costs little.
+The same holds where the estimator is wrong about a source of the mixture that the log recommends, and leaves
+no mixture of clones within the limits: then the log is believed, not the estimator.
 """
 
 from __future__ import annotations
@@ -74,6 +76,7 @@ class Verdict:
     judges, checks: every estimator that was asked, and its check, by its name
     reference: the best mixture of the cohorts within the limits, by their logged means
     calibration: of the estimator that judges; None: nothing is judged
+    distrusted: the estimators contradict the log, and nothing is judged
     """
 
     study: Study
@@ -81,15 +84,18 @@ class Verdict:
     checks: dict[str, ClosedLoop]
     reference: Reference
     calibration: Calibration | None
+    distrusted: bool = False
 
     @property
     def best(self) -> ClosedLoop | None:
         """The check of the estimator that judges everywhere; None: it failed."""
-        return best_estimator(list(self.checks.values()))
+        return None if self.distrusted else best_estimator(list(self.checks.values()))
 
     @property
     def judge(self) -> ClosedLoop | None:
         """The check of the estimator that judges, if only near some cohorts; None: nothing is judged."""
+        if self.distrusted:
+            return None
         return self.best or nearby_estimator(list(self.checks.values()))
 
     @property
@@ -109,6 +115,11 @@ class Verdict:
 
     def line(self, task: Task) -> str:
         """One sentence for the user."""
+        if self.distrusted:
+            return (
+                f"by {', '.join(self.checks)} no mixture of the log's policies keeps the limits, and by the "
+                "log itself one does: not judged"
+            )
         return sentence(task, self.study.cohorts, self.checks)
 
     def describe(self, task: Task) -> dict[str, Any]:
@@ -178,9 +189,39 @@ def verdict(task: Task, study: Study, judges: Iterable[Judge], replayed: F64) ->
         return found
     counted = ~check.clone_differs if check.passes else check.right
     clones = found.said.first(len(study.cohorts))
-    return replace(
+    found = replace(
         found, calibration=calibrate(task, study.cohorts, study.sums, counted, clones, study.alike)
     )
+    if study.cohorts.named and _contradicts(task, found, check):
+        return replace(found, calibration=None, distrusted=True)
+    return found
+
+
+def _contradicts(task: Task, found: Verdict, check: ClosedLoop) -> bool:
+    """Whether no mixture of clones is within the limits by the estimator, and one is by the log, of which the
+    estimator is wrong about a part. Of named sources only: what others did may be luck.
+    """
+    tau, by_log = np.asarray(task.tau, dtype=np.float64), _by_log(task, found.study)
+    recommended = _by_log_alone(by_log, found.study.alike, tau)
+    chosen = choose_mixture(task, found)
+    kept, kept_by_log = (
+        bool(np.all((weights @ bounds)[1:] <= tau * (1.0 + 1e-6) + 1e-9))
+        for weights, bounds in ((chosen.weights, chosen.bounds), (recommended, by_log))
+    )
+    return kept_by_log and not kept and bool(np.any(recommended[~check.right] > 0))
+
+
+def _by_log(task: Task, study: Study) -> F64:
+    """What the log says of each cohort, (K, 1+I), costs with their error and what few episodes hide."""
+    logged, sampling = study.cohorts.means(study.sums)
+    found: F64 = logged[:, :-1].copy()
+    found[:, 1:] += np.sqrt((LOG_ERRORS * sampling[:, 1:-1]) ** 2 + _unseen(task, study) ** 2)
+    return found
+
+
+def _unseen(task: Task, study: Study) -> F64:
+    """Costs that a cohort may have and did not show, (K, I)."""
+    return np.asarray(UNSEEN * np.asarray(task.tau, np.float64) / (1.0 + study.cohorts.counts[:, None]))
 
 
 def choose_mixture(
@@ -194,10 +235,8 @@ def choose_mixture(
     study, clones = found.study, len(found.study.cohorts)
     said = found.said if more is None else found.said.joined(more)
     tau, unsafe = np.asarray(task.tau, dtype=np.float64), np.append(-1.0, np.ones(task.costs))
-    logged, sampling = study.cohorts.means(study.sums)
-    by_log = logged[:, :-1].copy()
-    unseen = UNSEEN * tau / (1.0 + study.cohorts.counts[:, None])
-    by_log[:, 1:] += np.sqrt((LOG_ERRORS * sampling[:, 1:-1]) ** 2 + unseen**2)
+    logged, _ = study.cohorts.means(study.sums)
+    by_log, unseen = _by_log(task, study), _unseen(task, study)
     scales = np.append(RETURN_SCALES, np.full(task.costs, COST_SCALES))
     known, judge = study.alike, found.judge
     if judge is None or found.calibration is None:
