@@ -10,13 +10,13 @@ which is 0 for the policy that acted: that target has none of the noise which si
 
 Whose rows are whose is said by numbers of rows, drawn beforehand: a row of weight w stands w times as often
 in the list, so that a cohort's clone and an advantage-weighted policy are the same thing here. A policy is
-kept as it was when the likelihood of its held-out rows was best.
+kept as it was when the likelihood of its held-out rows was best (where agreement leads: their loss).
 
 In an unstable system a clone must be right at the few rows at which its source catches itself.
 `thorough_clones` are trained for longer, and
 
-    from a common start   one network for all policies, with a first and a last layer for each, so that what
-                          sources have in common is learned from the rows of all
+    from a common start   one network for all policies, with a shift of the first layer and a last layer for
+                          each, so that what sources have in common is learned from the rows of all
     on rows by error      half of the rows of a minibatch are drawn by |log pi(a|s) - log p(a|s)| as it was
                           when the row was last seen
     by agreement, later   after a fifth of the iterations the likelihood, in which the noise of single actions
