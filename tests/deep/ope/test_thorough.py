@@ -4,6 +4,7 @@ import threading
 import time
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from slater.deep.ope import ensemble as ensembles
+from slater.deep.ope import evidence as evidences
 from slater.deep.ope import study as studies
 from slater.deep.ope.beside import side_by_side
 from slater.deep.ope.choice import NEARLY, _by_log_alone
@@ -158,7 +160,7 @@ def test_a_second_study_is_made_where_the_first_is_wrong_and_only_there(tmp_path
     data, task = two_sources()
     monkeypatch.setattr(type(TINY), "thorough", property(lambda own: replace(own, cohorts=4, steering=0)))
     wrong = evidence(task, data, TINY, tmp_path)  # 40 iterations: nothing is right
-    assert len(list(tmp_path.glob("study-*.safetensors"))) == 2
+    assert len(list(tmp_path.glob("study-*.safetensors"))) == 3  # the last one with squared errors
     assert wrong.study.steering == 0
     assert same(wrong.steering, study(data, task, TINY, tmp_path).ensemble)
     assert evidence(task, data, TINY, tmp_path) is wrong  # asked again after the game
@@ -168,6 +170,54 @@ def test_a_second_study_is_made_where_the_first_is_wrong_and_only_there(tmp_path
     right = evidence(task, data, replace(QUICK, steering=1, enough_sources=2), tmp_path / "right")
     assert right.verdict.settled
     assert len(list((tmp_path / "right").glob("study-*.safetensors"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("right", "taken"),
+    [
+        ({"quick": 4, "thorough": 4, "squared": 4}, "quick"),
+        ({"quick": 3, "thorough": 4, "squared": 4}, "thorough"),
+        ({"quick": 0, "thorough": 3, "squared": 4}, "squared"),
+        ({"quick": 4, "thorough": 0, "squared": 3}, "quick"),
+        ({"quick": 0, "thorough": 0, "squared": 3}, "squared"),
+        ({"quick": 0, "thorough": 3, "squared": 2}, "thorough"),
+        ({"quick": 0, "thorough": 0, "squared": 0}, "thorough"),
+    ],
+)
+def test_the_evidence_is_of_the_first_study_that_passes_or_else_is_right_about_most(
+    right, taken, tmp_path, monkeypatch
+):
+    data, task = two_sources()
+
+    def studied(dataset, task, settings, *_):
+        name = "quick" if settings.steering else "squared" if settings.ensemble.squared else "thorough"
+        return SimpleNamespace(name=f"{name} {right}", ensemble=None, replays=lambda _: None, which=name)
+
+    def checked(task, own, *_):
+        passes = right[own.which] == 4
+        judge = SimpleNamespace(right=np.arange(4) < right[own.which], passes=passes)
+        return SimpleNamespace(settled=passes, best=judge if passes else None, judge=judge)
+
+    monkeypatch.setattr(evidences, "study", studied)
+    monkeypatch.setattr(evidences, "verdict", checked)
+    monkeypatch.setattr(evidences, "Rollouts", lambda *_: None)
+    assert evidence(task, data, TINY, tmp_path).study.which == taken
+
+
+def test_networks_of_squared_errors_sample_no_noise():
+    """x' = x + .2 a + .1 xi: a likelihood finds the noise, squared errors find the same mean."""
+    data, task = two_sources()
+    settings = EnsembleSettings(1, 1_500, hidden=(32, 32), normalised=True, left_out=0.0)
+    s, a = jnp.linspace(-1, 1, 64)[:, None], jnp.zeros((64, task.action_dim))
+    noisy, silent = (fit_ensemble(data, task, replace(settings, squared=own)) for own in (False, True))
+
+    def changes(ensemble):
+        return ensemble.change(jax.tree.map(lambda leaf: leaf[0], ensemble.dynamics), s, a)
+
+    (mean, log_std), (same_mean, least) = changes(noisy), changes(silent)
+    assert np.all(np.asarray(log_std) > -2)
+    np.testing.assert_allclose(least, ensembles.LOG_STD[0], atol=1e-6)
+    assert float(jnp.sqrt(jnp.mean((mean - same_mean) ** 2))) < 0.2
 
 
 @pytest.mark.parametrize(

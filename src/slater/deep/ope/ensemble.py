@@ -82,6 +82,8 @@ class EnsembleSettings:
     left_out: float | None = None
     """share of the episodes that each network does not see, each being fitted alone; None: each sees a
     bootstrap of the episodes, and all are fitted as one product"""
+    squared: bool = False
+    """fit the change of s by its squared error, and sample no noise; else by its likelihood"""
 
 
 class Ensemble(eqx.Module):
@@ -255,15 +257,18 @@ def _bootstrap(episode: NDArray[np.int64], copies: int, seed: int) -> NDArray[np
 
 
 def _loss(
-    ensemble: Ensemble, network: tuple[MLP, MLP], s: Array, a: Array, u: Array, ended: Array,
+    ensemble: Ensemble, squared: bool, network: tuple[MLP, MLP], s: Array, a: Array, u: Array, ended: Array,
     s_next: Array,
 ) -> Array:  # fmt: skip
-    """beta-NLL of the change, cross-entropy of indicators and ends, squared error of other utilities."""
+    """beta-NLL of the change (or its `squared` error), cross-entropy of indicators and ends, squared error of
+    other utilities.
+    """
     dynamics, outcomes = network
     mean, log_std = ensemble.change(dynamics, s, a)
     goal = jnp.clip((s_next - s) / ensemble.unit, -LARGEST_CHANGE, LARGEST_CHANGE)
     nll = 0.5 * ((goal - mean) * jnp.exp(-log_std)) ** 2 + log_std
-    state = jnp.mean(jnp.sum(jax.lax.stop_gradient(jnp.exp(log_std)) * nll, axis=-1))
+    likelihood = jax.lax.stop_gradient(jnp.exp(log_std)) * nll
+    state = jnp.mean(jnp.sum((goal - mean) ** 2 if squared else likelihood, axis=-1))
     out = outcomes(jnp.concatenate([s, a, s_next], axis=-1))
     width = jnp.maximum(ensemble.utility_high - ensemble.utility_low, 1e-9)
     chance = optax.sigmoid_binary_cross_entropy(out[:, :-1], (u - ensemble.utility_low) / width)
@@ -289,7 +294,7 @@ def _fitted(
                 a = jax.nn.one_hot(a, task.action_dim)
             ended = (device["discount"][own] == 0).astype(jnp.float32)
             batch = (device["obs"][own], a, device["utilities"][own], ended, device["next_obs"][own])
-            found: tuple[MLP, MLP] = jax.grad(lambda n: _loss(start, n, *batch))(network)
+            found: tuple[MLP, MLP] = jax.grad(lambda n: _loss(start, settings.squared, n, *batch))(network)
             return found
 
         def step(index: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -313,7 +318,18 @@ def _fitted(
             carry[0][0].weights[0].block_until_ready()
             tick("model of the log", last, settings.steps)
     ended: Ensemble = eqx.tree_at(lambda e: (e.dynamics, e.outcomes), start, carry[0])
-    return ended
+    return _silenced(ended) if settings.squared else ended
+
+
+def _silenced(ensemble: Ensemble) -> Ensemble:
+    """The same with the least standard deviation everywhere: no loss has taught these networks another."""
+    weights, biases = ensemble.dynamics.weights[-1], ensemble.dynamics.biases[-1]
+    half = weights.shape[-1] // 2
+    found: Ensemble = eqx.tree_at(
+        lambda e: (e.dynamics.weights[-1], e.dynamics.biases[-1]), ensemble,
+        (weights.at[..., half:].set(0.0), biases.at[..., half:].set(-100.0)),
+    )  # fmt: skip
+    return found
 
 
 def rollout_length(task: Task) -> int:

@@ -3,8 +3,12 @@
 The log is studied quickly, and the quick study's ensemble is checked in closed loop on the log's cohorts
 under the run's limits. Where it is right about all of them, that is the run's evidence. Where it is wrong
 about some, or a clone does other things than its cohort did, the same log is studied thoroughly, and the
-check is made again, by all estimators. Which of the two a run has is decided by data and limits alone, so it
-is the same for all seeds, and both studies stay in the cache.
+check is made again. Where its ensemble fails, a likelihood may have been the wrong loss: in a world without
+noise a network takes its own misfit for noise, and neglects what it is unsure of. So a third study is made,
+with networks of squared errors that sample none. Of the second and the third, the one is taken whose ensemble
+passes; if neither does, the other estimators are asked about the second, and what judges near the most
+cohorts is taken. Which of the two a run has is decided by data and limits alone, so it
+is the same for all seeds, and all studies stay in the cache.
 """
 
 from __future__ import annotations
@@ -59,10 +63,34 @@ def evidence(
     if checked.settled:
         found = Evidence(quick, checked, quick.ensemble, again=False)
     else:
-        own = study(dataset, task, settings.thorough, cache, tick) if thorough else quick
-        second = verdict(task, own, judges_of(task, own, dataset), own.replays(dataset))
-        found = Evidence(own, second, quick.ensemble, again=thorough)
+        found = _second(task, dataset, settings, cache, quick, thorough, tick)
     _last[key] = found
     while len(_last) > _MOST:
         _last.popitem(last=False)
     return found
+
+
+def _second(
+    task: Task, dataset: Dataset, settings: StudySettings, cache: Path, quick: Study, thorough: bool,
+    tick: Tick | None,
+) -> Evidence:  # fmt: skip
+    """What is found where the quick study is wrong; see the module's text."""
+    tried: list[Evidence] = []
+    for way in (settings.thorough, settings.without_noise) if thorough else ():
+        better = study(dataset, task, way, cache, tick)
+        checked = verdict(task, better, [Rollouts(task, better)], better.replays(dataset))
+        tried.append(Evidence(better, checked, quick.ensemble, again=True))
+        if checked.best is not None:
+            return tried[-1]
+    own = tried[0].study if tried else quick
+    asked = verdict(task, own, judges_of(task, own, dataset), own.replays(dataset))
+    tried = [Evidence(own, asked, quick.ensemble, again=thorough), *tried[1:]]
+    return max(tried, key=_cohorts_judged)
+
+
+def _cohorts_judged(found: Evidence) -> int:
+    """The number of cohorts near which its estimator may judge."""
+    judge = found.verdict.judge
+    if judge is None:
+        return 0
+    return len(judge.right) if judge.passes else int(judge.right.sum())

@@ -120,6 +120,12 @@ class StudySettings:
             grouping=self.clones, steering=0,
         )  # fmt: skip
 
+    @property
+    def without_noise(self) -> StudySettings:
+        """The `thorough` one with networks of squared errors, for worlds that have no noise."""
+        own = self.thorough
+        return replace(own, ensemble=replace(own.ensemble, squared=True))
+
 
 @dataclass(frozen=True, eq=False)
 class Study:
@@ -242,9 +248,9 @@ def study(
     return found
 
 
-#: the studies that this process asked for last, by their files: a quick and a thorough one
+#: the studies that this process asked for last, by their files: a quick one and two thorough ones
 _last: OrderedDict[Path, Study] = OrderedDict()
-_MOST = 2
+_MOST = 3
 
 
 def _from_file(path: Path, dataset: Dataset, task: Task, settings: StudySettings, tick: Tick | None) -> Study:
