@@ -103,9 +103,9 @@ def _cell(
         chosen = weights[number] > 0 or (without is not None and without[number] > 0)
         episodes = max(plan.chosen_episodes if chosen else 0, plan.episodes)
         true.append(_measured(out / "rollouts.jsonl", name, policy, env, episodes))
-        assert member.estimates is not None
         scale = result.per_episode["reward"] / _mixed(result, "reward")
-        said.append([scale * x for x in member.estimates.values()])
+        unknown = dict.fromkeys(result.per_episode, np.nan)  # the estimator withheld its word
+        said.append([scale * x for x in (member.estimates or unknown).values()])
     measured, estimates = np.array(true), np.array(said)
     mixture = weights @ measured
     answer: dict[str, Any] = {
@@ -116,7 +116,7 @@ def _cell(
         "weights": {m.kind if from_log(m.kind) else f"step {m.step}": m.weight
                     for m in result.members if m.weight > 0},
         "errors": _errors(estimates[:, 1], measured[:, 1], weights, most),
-        "members": [[m.kind, m.step, *e, *t] for m, e, t in
+        "members": [[m.kind, m.step, *(None if np.isnan(x) else x for x in e), *t] for m, e, t in
                     zip(result.members, estimates.tolist(), measured.tolist(), strict=True)],
     }  # fmt: skip
     scores = dsrl_scores(env, float(mixture[0]), float(mixture[1]), most)
@@ -172,12 +172,15 @@ def hash_of(name: Sequence[Any]) -> int:
 
 def _errors(said: F64, true: F64, weights: F64, limit: float) -> dict[str, float]:
     """Errors of the costs' estimates, counted as they would enter a mixture: relative to max(limit, cost),
-    times the limit.
+    times the limit. Estimates that were withheld are counted apart, as a number.
     """
+    known = np.isfinite(said)
+    said, true, weights = said[known], true[known], weights[known]
     counted = (said - true) * limit / np.maximum(limit, true)
     return {
         "rms": float(np.sqrt(np.mean(counted**2))), "bias": float(counted.mean()),
         "chosen_rms": float(np.sqrt(weights @ counted**2)), "chosen_bias": float(weights @ (said - true)),
+        "withheld": int(np.sum(~known)),
     }  # fmt: skip
 
 

@@ -67,10 +67,16 @@ def _thinned(count: int, most: int) -> NDArray[np.intp]:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
 
 
+def _measured_words(member: Member, cost: str, truth: tuple[float, float]) -> str:
+    """What is said of a kept policy's measured cost and return."""
+    return f"{member.name}, measured: {cost} {truth[0]:.4g}, reward {truth[1]:.4g}"
+
+
 def plane(run: SavedRun, index: int, beside: Beside) -> str:
     """Logged episodes, kept policies and the mixture: cost to the right, reward upwards."""
     cost, horizon = run.task.costs[index], run.task.horizon
     members = [member for member in run.result.members if member.estimates is not None]
+    withheld = [member for member in run.result.members if member.estimates is None]
     # a lone policy is the mixture itself, which has a sign of its own
     points = [(_in_unit(run, m, cost), _in_unit(run, m, "reward"), m) for m in members if len(members) > 1]
     logged: list[tuple[float, float]] = []
@@ -88,7 +94,7 @@ def plane(run: SavedRun, index: int, beside: Beside) -> str:
         chosen.append((measured.means[cost], measured.means["return"], False, "what was learned, measured"))
     if not points and not chosen:
         return ""
-    told = run.measured_kept() if horizon is not None and points else {}
+    told = run.measured_kept() if horizon is not None and len(run.result.members) > 1 else {}
     truths = {step: (x.means[cost], x.means["return"]) for step, x in told.items() if cost in x.means}
     limit = run.task.limits[index].discounted if horizon is None else run.task.limits[index].episode
     places = [*logged, *((x, y) for x, y, _ in points), *((x, y) for x, y, *_ in chosen), *truths.values()]
@@ -105,9 +111,12 @@ def plane(run: SavedRun, index: int, beside: Beside) -> str:
         if member.step in truths:
             truth = truths[member.step]
             plot.segment((x, y), truth, colour, width=1)
-            words = f"{member.name}, measured: {cost} {truth[0]:.4g}, reward {truth[1]:.4g}"
-            plot.diamond(*truth, colour, words, radius=5)
+            plot.diamond(*truth, colour, _measured_words(member, cost, truth), radius=5)
         plot.dot(x, y, colour, text, radius=4 + 6 * member.weight**0.5, alpha=alpha)
+    for member in withheld:
+        if member.step in truths:
+            truth = truths[member.step]
+            plot.diamond(*truth, GREY, _measured_words(member, cost, truth), radius=5)
     for x, y, hollow, what in chosen:
         plot.diamond(x, y, COLOURS["pass"], f"{what}: {cost} {x:.4g}, reward {y:.4g}", hollow=hollow)
     key = [("&#9679;", f"style='color:{PALE}'", "an episode of the log")] if logged else []
@@ -115,7 +124,8 @@ def plane(run: SavedRun, index: int, beside: Beside) -> str:
         key.append(("&#9679;", f"style='color:{GREY}'", "a policy that the run kept, by its estimate"))
         key.append(("&#9679;", "class='line'", "one that acts, larger for more episodes"))
     if truths:
-        key.append(("&#9670;", f"style='color:{GREY}'", "the same policy, measured (small, on a line)"))
+        what = "the same policy, measured (small, on a line from its estimate)"
+        key.append(("&#9670;", f"style='color:{GREY}'", what))
     key += [("&#9671;" if hollow else "&#9670;", "class='pass'", what) for _, _, hollow, what in chosen]
     items = "".join(f"<li><span {how}>{sign}</span> {what}</li>" for sign, how, what in key)
     return (

@@ -198,6 +198,22 @@ def test_where_the_estimator_is_wrong_only_policies_near_cohorts_that_it_is_righ
     assert choose_mixture(task, found).estimates.mean[3, 1] == pytest.approx(means[3, 1])
 
 
+def test_what_the_networks_disagree_about_is_withheld_and_not_mixed():
+    study = log_of_four()
+    means, _ = study.cohorts.means(study.sums)
+    task, found = judged(study, means, [True] * 4)
+    splendid = np.repeat([[900.0, 0.0, 50.0]], 2, axis=0)
+    apart = np.array([[0.0, 2.4, 0.0], [0.0, 2.6, 0.0]])  # of a limit of 10, a quarter passes
+    choice = choose_mixture(task, found, Judged(splendid, apart, np.zeros((2, 3))), np.array([0, 0]))
+    assert choice.withheld.tolist() == [False] * 5 + [True]
+    assert choice.weights[-2] > 0
+    assert choice.weights[-1] == 0.0
+    # far above the limit the same share is of the cost
+    dear = np.array([[900.0, 100.0, 50.0]])
+    more = Judged(dear, np.array([[0.0, 24.0, 0.0]]), np.zeros((1, 3)))
+    assert not choose_mixture(task, found, more, np.array([0])).withheld.any()
+
+
 def test_a_cohort_without_a_cost_may_still_have_one_that_few_episodes_do_not_show():
     """Of 100 idle episodes none cost anything: it counts with what 2 in 101 of a limit's size would add."""
     study = log_of_four()

@@ -22,6 +22,9 @@ b = what the log says of the clone less what the estimator says of it,
 and the truth was found between the two: the estimate is their middle, and half of b is part of its error, as
 is a quarter of the change itself.
 
+An estimate about whose cost the networks disagree by more than the check would let an error pass is withheld:
+the policy is not mixed, and nothing is said of it.
+
 An estimator that fails its check, but is right about half of the cohorts or more, judges policies that were
 played from the clones of those and no others. Where there is none at all, only the clones of cohorts are
 chosen among, by what the log says of their cohorts, and the answer is labelled as not judged. Where
@@ -41,6 +44,7 @@ from numpy.typing import NDArray
 
 from slater.deep.ope.calibration import Calibration, calibrate
 from slater.deep.ope.closed_loop import (
+    TOLERANCE,
     ClosedLoop,
     Judged,
     best_estimator,
@@ -155,11 +159,13 @@ class Choice:
     """Weights over the log's own policies (clones of the cohorts, then in-sample ones), then the given ones.
 
     weights: (P,); estimates: as in `Judged`, (P, 2+I); bounds: (P, 1+I) what the program saw
+    withheld: (P,) whether the networks disagree so much about a given policy that nothing is said of it
     """
 
     weights: F64
     estimates: Judged
     bounds: F64
+    withheld: NDArray[np.bool_]
 
     def value(self) -> F64:
         """The chosen mixture by its members' mean estimates, (2+I,)."""
@@ -239,11 +245,12 @@ def choose_mixture(
     by_log, unseen = _by_log(task, study), _unseen(task, study)
     scales = np.append(RETURN_SCALES, np.full(task.costs, COST_SCALES))
     known, judge = study.alike, found.judge
+    withheld = _withheld(task, said, len(found.said.mean))
     if judge is None or found.calibration is None:
         weights = np.zeros(len(said.mean))
         weights[:clones] = _by_log_alone(by_log, known, tau)
         said = replace(said, mean=np.concatenate([logged, said.mean[clones:]]))
-        return Choice(weights, said, np.concatenate([by_log, said.mean[clones:, :-1]]))
+        return Choice(weights, said, np.concatenate([by_log, said.mean[clones:, :-1]]), withheld)
     estimates, bounds = found.calibration.corrected(said), found.calibration.bounds(said)
     agrees = judge.right
     eligible = np.full(len(bounds), found.best is not None)
@@ -276,9 +283,18 @@ def choose_mixture(
     if np.all(logged[:, 1:-1] >= 0):
         estimates[:, 1:] = np.maximum(estimates[:, 1:], 0.0)
     said = replace(said, mean=np.concatenate([estimates, said.mean[:, -1:]], axis=1))
-    weights = np.zeros(len(bounds))
+    weights, eligible = np.zeros(len(bounds)), eligible & ~withheld
     weights[eligible] = lp_weights(bounds[eligible], tau)
-    return Choice(weights, said, bounds)
+    return Choice(weights, said, bounds, withheld)
+
+
+def _withheld(task: Task, said: Judged, of_log: int) -> NDArray[np.bool_]:
+    """Whether the networks disagree about a cost by more than an error that passes, (P,); of the first
+    `of_log` policies, which are the log's own, the log speaks too.
+    """
+    size = np.maximum(np.abs(said.mean[:, 1:-1]), np.asarray(task.tau, dtype=np.float64))
+    apart = np.any(said.spread[:, 1:-1] > TOLERANCE * np.maximum(size, 1e-9), axis=1)
+    return np.asarray(apart & (np.arange(len(apart)) >= of_log))
 
 
 def _by_log_alone(by_log: F64, known: NDArray[np.bool_], tau: F64) -> F64:

@@ -203,7 +203,9 @@ class Bounds(Output):
         members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
         starts: NDArray[np.int64],
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
-        """By the linear program on bounds; every member has a careful estimate."""
+        """By the linear program on bounds; every member has a careful estimate, or none where the estimator
+        does not know.
+        """
         del estimator, estimator_state, data
         found: Verdict = check.evidence
         played = [k for k, member in enumerate(members) if not from_log(member.kind)]
@@ -213,6 +215,9 @@ class Bounds(Output):
         weights, better = np.zeros(len(members)), list(members)
         for place, k in enumerate([*logged, *played]):
             weights[k] = choice.weights[place]
+            if choice.withheld[place]:
+                better[k] = replace(members[k], estimates=None)
+                continue
             said = tuple(float(x) for x in choice.estimates.mean[place, :-1])
             apart = np.sqrt(choice.estimates.spread[place] ** 2 + choice.estimates.error[place] ** 2)[:-1]
             spread = tuple(float(x) for x in apart)
@@ -247,10 +252,11 @@ def certificate(
     names, lam = task.cost_names, np.asarray(multiplier_mean, dtype=np.float64)
     rate = task.scale[1:] / task.scale[0]
     answer: dict[str, Any] = {"lambda_mean": dict(zip(names, (lam * rate).tolist(), strict=True))}
-    if all(member.estimates is not None for member in members):
-        J = np.array([member.estimates for member in members])
+    known = [k for k, member in enumerate(members) if member.estimates is not None]
+    if known and np.sum(weights[known]) > 1.0 - 1e-9:
+        J = np.array([members[k].estimates for k in known])
         tau = task.tau.astype(np.float64)
-        mixed = weights @ J
+        mixed = weights[known] @ J
         upper = float(np.max(J[:, 0] - J[:, 1:] @ lam) + lam @ tau)
         lower = float(mixed[0] - multiplier_bound * max(np.max(mixed[1:] - tau), 0.0))
         slack = (tau - mixed[1:]) / task.scale[1:]
