@@ -3,12 +3,13 @@
 The log is studied quickly, and the quick study's ensemble is checked in closed loop on the log's cohorts
 under the run's limits. Where it is right about all of them, that is the run's evidence. Where it is wrong
 about some, or a clone does other things than its cohort did, the same log is studied thoroughly, and the
-check is made again. Where its ensemble fails, a likelihood may have been the wrong loss: in a world without
-noise a network takes its own misfit for noise, and neglects what it is unsure of. So a third study is made,
-with networks of squared errors that sample none. Of the second and the third, the one is taken whose ensemble
-passes; if neither does, the other estimators are asked about the second, and what judges near the most
-cohorts is taken. Which of the two a run has is decided by data and limits alone, so it
-is the same for all seeds, and all studies stay in the cache.
+check is made again. Where its ensemble fails, or passes because clones are excused, a likelihood may have
+been the wrong loss: in a world without noise a network takes its own misfit for noise, and neglects what it
+is unsure of. So a third study is made, with networks of squared errors that sample none. Of the second and
+the third, the one is taken whose ensemble passes, and of two the one that is right about more cohorts; if
+neither passes, the other estimators are asked about the second, and what is right about most is taken. Which
+of them a run has is decided by data and limits alone, so it is the same for all seeds, and all studies stay
+in the cache.
 """
 
 from __future__ import annotations
@@ -80,17 +81,16 @@ def _second(
         better = study(dataset, task, way, cache, tick)
         checked = verdict(task, better, [Rollouts(task, better)], better.replays(dataset))
         tried.append(Evidence(better, checked, quick.ensemble, again=True))
-        if checked.best is not None:
+        if checked.settled:
             return tried[-1]
-    own = tried[0].study if tried else quick
-    asked = verdict(task, own, judges_of(task, own, dataset), own.replays(dataset))
-    tried = [Evidence(own, asked, quick.ensemble, again=thorough), *tried[1:]]
-    return max(tried, key=_cohorts_judged)
+    if not any(found.verdict.best for found in tried):
+        own = tried[0].study if tried else quick
+        asked = verdict(task, own, judges_of(task, own, dataset), own.replays(dataset))
+        tried = [Evidence(own, asked, quick.ensemble, again=thorough), *tried[1:]]
+    return max(tried, key=_standing)
 
 
-def _cohorts_judged(found: Evidence) -> int:
-    """The number of cohorts near which its estimator may judge."""
+def _standing(found: Evidence) -> tuple[bool, int]:
+    """Whether its estimator passes, and about how many cohorts it is right."""
     judge = found.verdict.judge
-    if judge is None:
-        return 0
-    return len(judge.right) if judge.passes else int(judge.right.sum())
+    return found.verdict.best is not None, 0 if judge is None else int(judge.right.sum())
