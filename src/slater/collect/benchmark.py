@@ -52,7 +52,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "dronecircle": Benchmark(200, weakness="Drones crash after some 165 of 300 steps."),
     "antrun": Benchmark(200),
     "walker": Benchmark(
-        100,
+        200,
         (25.0, 50.0, 100.0),
         weakness=(
             "Few policies walk within the limit of 50: the penalty overshot in training, and the best of "
