@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from slater.deep.algorithms.pdca.parts import EXPECTILE
 from slater.deep.ope.choice import choose_mixture, verdict
 from slater.deep.ope.cloning import CloneSettings
 from slater.deep.ope.closed_loop import Judged, judge
@@ -26,7 +27,9 @@ QUICK = StudySettings(
     cohorts=3,
     ensemble=EnsembleSettings(copies=3, steps=1500, hidden=(32, 32), outcome_hidden=(32, 32), batch_size=64),
     clones=CloneSettings(steps=1500, chunk=500, hidden=(32, 32), batch_size=64),
-    in_sample=InSampleSettings(steps=1000, hidden=(32, 32), multipliers=(0.0, 1.0, float("inf"))),
+    in_sample=InSampleSettings(
+        steps=2000, hidden=(32, 32), multipliers=(0.0, 1.0, float("inf")), expectile=EXPECTILE
+    ),
 )
 
 

@@ -245,7 +245,7 @@ def choose_mixture(
     by_log, unseen = _by_log(task, study), _unseen(task, study)
     scales = np.append(RETURN_SCALES, np.full(task.costs, COST_SCALES))
     known, judge = study.alike, found.judge
-    withheld = _withheld(task, said, len(found.said.mean))
+    withheld = _withheld(task, said, clones)
     if judge is None or found.calibration is None:
         weights = np.zeros(len(said.mean))
         weights[:clones] = _by_log_alone(by_log, known, tau)
@@ -288,13 +288,13 @@ def choose_mixture(
     return Choice(weights, said, bounds, withheld)
 
 
-def _withheld(task: Task, said: Judged, of_log: int) -> NDArray[np.bool_]:
+def _withheld(task: Task, said: Judged, clones: int) -> NDArray[np.bool_]:
     """Whether the networks disagree about a cost by more than an error that passes, (P,); of the first
-    `of_log` policies, which are the log's own, the log speaks too.
+    policies, the `clones` of the log's cohorts, the log speaks too.
     """
     size = np.maximum(np.abs(said.mean[:, 1:-1]), np.asarray(task.tau, dtype=np.float64))
     apart = np.any(said.spread[:, 1:-1] > TOLERANCE * np.maximum(size, 1e-9), axis=1)
-    return np.asarray(apart & (np.arange(len(apart)) >= of_log))
+    return np.asarray(apart & (np.arange(len(apart)) >= clones))
 
 
 def _by_log_alone(by_log: F64, known: NDArray[np.bool_], tau: F64) -> F64:

@@ -10,6 +10,13 @@ alike is not. Sums are over the rest of the episode, as far as the limit looks, 
 after an early end the rest is 0, which the critics know from its state and do not take for safety before
 it. Each multiplier gives one policy, from the best reward (0) to the least cost (infinity): cheap columns
 for the linear program that no limit has shaped, so one training serves all limits.
+
+Such critics value what the log's policies did after a row. With an `expectile`, critics of each multiplier's
+own objective U = R / sigma_R - lambda sum_i C_i / sigma_Ci value what could be done after it by actions of
+the log, the in-sample critics of implicit Q-learning (and of CAPS) for sums up to the horizon:
+
+    V(s, t)     the expectile of Q(s, a, t) over the log's actions
+    Q(s, a, t)  regressed on U of the next `lookahead` rows and V after them
 """
 
 from __future__ import annotations
@@ -33,9 +40,11 @@ from slater.deep.ope.ensemble import rollout_length
 from slater.deep.ope.model import counts_episodes
 from slater.deep.task import Task, raw_utilities
 
-__all__ = ["InSampleSettings", "advantages", "row_weights"]
+__all__ = ["InSampleSettings", "gains", "row_weights"]
 
 F64 = NDArray[np.float64]
+#: rate of the target network of Q, per iteration
+POLYAK = 0.01
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,10 @@ class InSampleSettings:
     """layers of a critic"""
     seed: int = 0
     """of weights and minibatches"""
+    expectile: float | None = None
+    """of Q that V is, in (0, 1); None: both are regressed on what followed"""
+    lookahead: int = 20
+    """rows from which Q with an expectile looks at V; fewer see less far in the same iterations"""
 
 
 def to_go(dataset: Dataset, task: Task) -> tuple[F64, F64]:
@@ -75,24 +88,61 @@ def to_go(dataset: Dataset, task: Task) -> tuple[F64, F64]:
     return sums[known], time[known] / max(rollout_length(task), 1)
 
 
-def advantages(dataset: Dataset, task: Task, train: NDArray[Any], settings: InSampleSettings) -> F64:
-    """A_U(s, a) = Q_U - V_U of every row, (N, 1+I), in units of its own root mean square over the rows.
+def gains(dataset: Dataset, task: Task, train: NDArray[Any], settings: InSampleSettings) -> F64:
+    """What each row's action gains over the log's mean one, for every multiplier, (N, L), of unit size.
 
     train: (N,) whether the row may train the critics.
     """
-    columns = transitions(dataset, task)
-    sums, time = to_go(dataset, task)
-    goals = jnp.asarray((sums - sums.mean(axis=0)) / np.maximum(sums.std(axis=0), 1e-9), jnp.float32)
+    inputs = _inputs(dataset, task)
+    rows = jnp.asarray(np.flatnonzero(train))
+    if settings.expectile is not None:
+        return _in_units(_differences(*_expectile_critics(dataset, task, inputs, rows, settings), inputs))
+    found = _in_units(_differences(*_regressed_critics(dataset, task, inputs, rows, settings), inputs))
+    return np.stack([_weighed(found, multiplier) for multiplier in settings.multipliers], axis=1)
+
+
+def row_weights(found: F64, temperature: float) -> F64:
+    """Weights of the rows, (N,), at most 20, from their `gains` for one multiplier, (N,)."""
+    return np.exp(np.minimum(found / temperature, np.log(MOST_WEIGHT)))
+
+
+def _weighed(utilities: F64, multiplier: float) -> F64:
+    """R - lambda sum_i C_i of rows, (N,), from (N, 1+I); an infinite multiplier: costs alone."""
+    costs = utilities[:, 1:].sum(axis=1)
+    return -costs if np.isinf(multiplier) else (utilities[:, 0] - multiplier * costs) / (1.0 + multiplier)
+
+
+def _inputs(dataset: Dataset, task: Task) -> tuple[Array, Array]:
+    """What V and Q see of every row of `transitions`: (N, s + 1) with the time, (N, s + 1 + a)."""
+    columns, (_, time) = transitions(dataset, task), to_go(dataset, task)
     actions = columns["actions"]
     if task.discrete:
         actions = np.eye(task.action_dim, dtype=np.float32)[actions]
     state = jnp.asarray(np.concatenate([columns["obs"], 2.0 * time[:, None] - 1.0], axis=1), jnp.float32)
-    both = jnp.concatenate([state, jnp.asarray(actions, jnp.float32)], axis=1)
-    rows = jnp.asarray(np.flatnonzero(train))
+    return state, jnp.concatenate([state, jnp.asarray(actions, jnp.float32)], axis=1)
+
+
+def _start(settings: InSampleSettings, inputs: tuple[Array, Array], outputs: int) -> Any:
+    """Networks (Q, V) at random, the key of the minibatches, and Adam."""
     key_q, key_v, key_run = jax.random.split(jax.random.key(settings.seed), 3)
-    layers = [*settings.hidden, 1 + task.costs]
-    start = (MLP([both.shape[1], *layers], key_q), MLP([state.shape[1], *layers], key_v))
+    state, both = inputs
+    layers = [*settings.hidden, outputs]
+    networks = (MLP([both.shape[1], *layers], key_q), MLP([state.shape[1], *layers], key_v))
     adam = optax.adam(optax.cosine_decay_schedule(settings.learning_rate, max(settings.steps, 1)))
+    return networks, key_run, adam
+
+
+def _drawn(rows: Array, key: Array, index: Array, settings: InSampleSettings) -> Array:
+    return rows[jax.random.randint(jax.random.fold_in(key, index), (settings.batch_size,), 0, len(rows))]
+
+
+def _regressed_critics(
+    dataset: Dataset, task: Task, inputs: tuple[Array, Array], rows: Array, settings: InSampleSettings
+) -> tuple[MLP, MLP]:
+    """Q and V of every utility, by what followed in the log."""
+    sums, _ = to_go(dataset, task)
+    goals = jnp.asarray((sums - sums.mean(axis=0)) / np.maximum(sums.std(axis=0), 1e-9), jnp.float32)
+    start, key_run, adam = _start(settings, inputs, 1 + task.costs)
 
     @eqx.filter_jit
     def fitted(data: tuple[Array, ...]) -> tuple[MLP, MLP]:
@@ -104,27 +154,91 @@ def advantages(dataset: Dataset, task: Task, train: NDArray[Any], settings: InSa
 
         def step(index: Array, carry: Any) -> Any:
             critics, opt = carry
-            own = rows[
-                jax.random.randint(jax.random.fold_in(key_run, index), (settings.batch_size,), 0, len(rows))
-            ]
+            own = _drawn(rows, key_run, index, settings)
             updates, opt = adam.update(jax.grad(loss)(critics, own), opt)
             return optax.apply_updates(critics, updates), opt
 
         end: tuple[MLP, MLP] = jax.lax.fori_loop(0, settings.steps, step, (start, adam.init(start)))[0]
         return end
 
-    q, v = fitted((state, both, goals, rows))
-    size = 16_384
+    return fitted((*inputs, goals, rows))
+
+
+def _ahead(dataset: Dataset, task: Task, settings: InSampleSettings) -> tuple[F64, NDArray[np.float32], F64]:
+    """Of every row of `transitions`: U of the next `lookahead` rows for each multiplier, (N, L); what V sees
+    after them, (N, s + 1); and its discount there, (N,), 0 where the episode is over.
+    """
+    from scipy.signal import lfilter
+
+    sums, _ = to_go(dataset, task)
+    units = raw_utilities(dataset) * task.scale / np.maximum(sums.std(axis=0), 1e-9)
+    values = np.stack([_weighed(units, multiplier) for multiplier in settings.multipliers], axis=1)
+    whole, table = counts_episodes(task), dataset.episodes
+    gamma = 1.0 if whole else task.gamma
+    place = np.arange(len(values)) - np.repeat(table.starts, table.lengths)
+    stop = np.repeat(table.stops, table.lengths)
+    last = np.minimum(np.arange(len(values)) + settings.lookahead, stop) - 1
+    # sums over windows as differences of discounted sums to go
+    rest = np.zeros((len(values) + 1, values.shape[1]))
+    for start, end in zip(table.starts, table.stops, strict=True):
+        rest[start:end] = lfilter([1.0], [1.0, -gamma], values[start:end][::-1], axis=0)[::-1]
+    steps = last + 1 - np.arange(len(values))
+    beyond = np.where((last + 1 < stop)[:, None], rest[last + 1], 0.0)
+    known = np.flatnonzero(dataset.next_known)
+    of_row = np.full(len(values), -1)
+    of_row[known] = np.arange(len(known))
+    goes_on = dataset.next_known[last] & ~dataset.terminals[last] & ~((last + 1 == stop) & whole)
+    after = transitions(dataset, task)["next_obs"][of_row[np.where(goes_on, last, known[0])]]
+    time = 2.0 * (place + steps) / max(rollout_length(task), 1) - 1.0
+    seen = np.concatenate([after, time[:, None]], axis=1).astype(np.float32)
+    discount = np.where(goes_on, gamma**steps, 0.0)
+    return (rest[:-1] - (gamma**steps)[:, None] * beyond)[known], seen[known], discount[known]
+
+
+def _expectile_critics(
+    dataset: Dataset, task: Task, inputs: tuple[Array, Array], rows: Array, settings: InSampleSettings
+) -> tuple[MLP, MLP]:
+    """Q and V of every multiplier's objective, by what actions of the log could do."""
+    assert settings.expectile is not None
+    high = settings.expectile
+    ahead = tuple(jnp.asarray(x, jnp.float32) for x in _ahead(dataset, task, settings))
+    start, key_run, adam = _start(settings, inputs, len(settings.multipliers))
+
+    @eqx.filter_jit
+    def fitted(data: tuple[Array, ...]) -> tuple[MLP, MLP]:
+        state, both, near, after, discount, rows = data
+
+        def loss(critics: tuple[MLP, MLP], target: MLP, own: Array) -> Array:
+            q, v = critics
+            goal = near[own] + discount[own, None] * v(after[own])
+            above = target(both[own]) - v(state[own])
+            share = jnp.where(above > 0, high, 1.0 - high)
+            return jnp.mean((q(both[own]) - jax.lax.stop_gradient(goal)) ** 2) + jnp.mean(share * above**2)
+
+        def step(index: Array, carry: Any) -> Any:
+            critics, target, opt = carry
+            own = _drawn(rows, key_run, index, settings)
+            updates, opt = adam.update(jax.grad(loss)(critics, target, own), opt)
+            critics = optax.apply_updates(critics, updates)
+            return critics, optax.incremental_update(critics[0], target, POLYAK), opt
+
+        carry = (start, start[0], adam.init(start))
+        end: tuple[MLP, MLP] = jax.lax.fori_loop(0, settings.steps, step, carry)[0]
+        return end
+
+    return fitted((*inputs, *ahead, rows))
+
+
+def _differences(q: MLP, v: MLP, inputs: tuple[Array, Array]) -> F64:
+    """Q - V of every row."""
+    (state, both), size = inputs, 16_384
     parts = [
         np.asarray(q(both[i : i + size]) - v(state[i : i + size]), np.float64)
         for i in range(0, len(both), size)
     ]
-    found = np.concatenate(parts)
+    return np.concatenate(parts)
+
+
+def _in_units(found: F64) -> F64:
+    """Columns divided by their root mean squares."""
     return np.asarray(found / np.maximum(np.sqrt(np.mean(found**2, axis=0)), 1e-9))
-
-
-def row_weights(found: F64, multiplier: float, temperature: float) -> F64:
-    """Weights of the rows, (N,), at most 20, from their `advantages`; an infinite multiplier: costs alone."""
-    costs = found[:, 1:].sum(axis=1)
-    gain = -costs if np.isinf(multiplier) else (found[:, 0] - multiplier * costs) / (1.0 + multiplier)
-    return np.exp(np.minimum(gain / temperature, np.log(MOST_WEIGHT)))

@@ -68,7 +68,7 @@ from slater.deep.ope.ensemble import (
     rollout_length,
     thorough_ensemble,
 )
-from slater.deep.ope.in_sample import InSampleSettings, advantages, row_weights
+from slater.deep.ope.in_sample import InSampleSettings, gains, row_weights
 from slater.deep.ope.model import counts_episodes
 from slater.deep.task import Task, normalised, raw_utilities, scaled_actions
 
@@ -302,11 +302,11 @@ def _studied(dataset: Dataset, task: Task, settings: StudySettings, tick: Tick |
     train, judge = cohort_rows(dataset, cohorts, count)
     rows_of = {True: [*train], False: [*judge]}
     if multipliers:
-        weights = advantages(dataset, task, trains, settings.in_sample)
+        gained = gains(dataset, task, trains, settings.in_sample)
         for part, mask, size in ((True, trains, count), (False, ~trains, HELD_ROWS)):
             rows = np.flatnonzero(mask)
-            for multiplier in multipliers:
-                chance = row_weights(weights[rows], multiplier, settings.in_sample.temperature)
+            for column in range(len(multipliers)):
+                chance = row_weights(gained[rows, column], settings.in_sample.temperature)
                 rows_of[part].append(drawn_rows(rows, size, 0, chance))
     densities = log_densities(dataset, task)
     # rows of sources are one policy's; groups that were found by likelihood may be of several

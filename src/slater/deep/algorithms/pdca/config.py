@@ -114,7 +114,7 @@ class PDCAConfig(Config):
     is bounds with the estimator ensemble, else lp"""
     study_steps: int = 10_000
     """mixture bounds: iterations of the ensemble of the log's study, which all limits and seeds share; its
-    clones take half of it and the in-sample critics 3/10"""
+    clones take half of it and the in-sample critics 6/10"""
     study_seed: int = 0
     """mixture bounds: seed of the study's networks; not the run's, so that seeds share the study"""
     thorough_study: bool = True

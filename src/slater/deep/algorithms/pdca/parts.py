@@ -98,13 +98,16 @@ def _study(c: PDCAConfig) -> StudySettings:
     return StudySettings(
         ensemble=EnsembleSettings(steps=steps, hidden=c.hidden, seed=seed),
         clones=CloneSettings(steps=max(steps // 2, 1), chunk=max(steps // 10, 1), hidden=c.hidden, seed=seed),
-        in_sample=InSampleSettings(steps=max(steps * 3 // 10, 1), hidden=c.hidden, seed=seed),
+        in_sample=InSampleSettings(
+            steps=max(steps * 6 // 10, 1), hidden=c.hidden, seed=seed, expectile=EXPECTILE
+        ),
         steering=STEERING, enough_sources=ENOUGH_SOURCES,
     )  # fmt: skip
 
 
-#: networks of the log's ensemble that steer lambda; sources of a log whose clones are columns enough
-STEERING, ENOUGH_SOURCES = 1, 4
+#: networks of the log's ensemble that steer lambda; sources of a log whose clones are columns enough; of the
+#: in-sample critics where there are fewer (by `benchmarks.columns`, seeds 0 and 1)
+STEERING, ENOUGH_SOURCES, EXPECTILE = 1, 4, 0.9
 
 ESTIMATORS: Mapping[str, Callable[[PDCAConfig], Estimator[Any]]] = {
     "ensemble": lambda c: EnsembleEstimator(_study(c).ensemble, STEERING),
