@@ -178,6 +178,17 @@ def test_a_policy_that_was_played_from_a_clone_is_judged_by_the_change_from_ther
     assert started.weights[-1] > 0  # better than the clone that it was played from
 
 
+def test_a_clone_that_may_differ_is_credited_half_way_to_an_estimate_that_says_less():
+    study = log_of_four()
+    means, _ = study.cohorts.means(study.sums)
+    claims = means + np.array([[-40.0, 0, 0], [40.0, 0, 0], [0.0, 0, 0], [0.0, 0, 0]])
+    task, found = judged(study, claims, [True] * 4)
+    np.testing.assert_allclose(choose_mixture(task, found).bounds[:, 0], means[:, 0])  # known to act alike
+    study.alike[:] = False
+    credited = choose_mixture(task, found).bounds[:, 0]
+    np.testing.assert_allclose(credited - means[:, 0], [-20.0, 0.0, 0.0, 0.0], atol=1e-9)
+
+
 def test_where_the_estimator_is_wrong_only_policies_near_cohorts_that_it_is_right_about_count():
     study = log_of_four()
     means, _ = study.cohorts.means(study.sums)

@@ -8,7 +8,8 @@ A cohort's clone is worth what its cohort did, up to what the clone does otherwi
 itself says, with the log's standard error, and with what too few episodes may not have shown: a cohort of n
 episodes without a cost may still have one of a limit's size in 2 of n + 1.
 
-    its return  the cohort's, where the estimate agrees in closed loop; else the lesser of the two
+    its return  the cohort's, if recorded propensities show that the clone acts as its source did; else, where
+                the estimate agrees in closed loop, half way to an estimate that is less; else the lesser
     its cost    the cohort's and a standard error, or the estimate of the clone if that is more. Where
                 recorded propensities show that the clone acts as its source did, only what the estimate says
                 beyond its own error over such cohorts counts
@@ -273,7 +274,9 @@ def choose_mixture(
     # where the estimator is known to be wrong about a clone, the log speaks alone
     worse = np.where((known & ~agrees)[:, None], by_log, worse)
     bounds[:clones] = worse
-    bounds[:clones, 0] = np.where(agrees, by_log[:, 0], worse[:, 0])
+    # as policies that were played from it are judged: half way to an estimate that says less
+    credited = np.where(known, by_log[:, 0], (by_log[:, 0] + worse[:, 0]) / 2.0)
+    bounds[:clones, 0] = np.where(agrees, credited, worse[:, 0])
     # what a clone is said to be worth: its return as it counts; its cost by the log where it is known to act
     # as its source did, else the middle of what the log says and what it counts with
     estimates[:clones, 0] = bounds[:clones, 0]
