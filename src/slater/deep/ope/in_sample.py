@@ -76,16 +76,26 @@ def to_go(dataset: Dataset, task: Task) -> tuple[F64, F64]:
 
     Over whole episodes where limits count them, else discounted; for the rows of `transitions`.
     """
-    from scipy.signal import lfilter
-
     gamma = 1.0 if counts_episodes(task) else task.gamma
-    utilities, table = raw_utilities(dataset) * task.scale, dataset.episodes
-    sums, time = np.empty_like(utilities), np.empty(len(utilities))
-    for start, stop in zip(table.starts, table.stops, strict=True):
-        sums[start:stop] = lfilter([1.0], [1.0, -gamma], utilities[start:stop][::-1], axis=0)[::-1]
-        time[start:stop] = np.arange(stop - start)
+    sums, time = _summed(dataset, raw_utilities(dataset) * task.scale, gamma), _steps(dataset)
     known = np.flatnonzero(dataset.next_known)
     return sums[known], time[known] / max(rollout_length(task), 1)
+
+
+def _summed(dataset: Dataset, values: F64, gamma: float) -> F64:
+    """Of every row, the discounted sum of `values`, (rows, n), over the rest of its episode."""
+    from scipy.signal import lfilter
+
+    sums, table = np.empty_like(values), dataset.episodes
+    for start, stop in zip(table.starts, table.stops, strict=True):
+        sums[start:stop] = lfilter([1.0], [1.0, -gamma], values[start:stop][::-1], axis=0)[::-1]
+    return sums
+
+
+def _steps(dataset: Dataset) -> NDArray[np.int64]:
+    """The place of every row in its episode, from 0."""
+    table = dataset.episodes
+    return np.asarray(np.arange(int(table.lengths.sum())) - np.repeat(table.starts, table.lengths))
 
 
 def gains(dataset: Dataset, task: Task, train: NDArray[Any], settings: InSampleSettings) -> F64:
@@ -168,20 +178,15 @@ def _ahead(dataset: Dataset, task: Task, settings: InSampleSettings) -> tuple[F6
     """Of every row of `transitions`: U of the next `lookahead` rows for each multiplier, (N, L); what V sees
     after them, (N, s + 1); and its discount there, (N,), 0 where the episode is over.
     """
-    from scipy.signal import lfilter
-
     sums, _ = to_go(dataset, task)
     units = raw_utilities(dataset) * task.scale / np.maximum(sums.std(axis=0), 1e-9)
     values = np.stack([_weighed(units, multiplier) for multiplier in settings.multipliers], axis=1)
     whole, table = counts_episodes(task), dataset.episodes
     gamma = 1.0 if whole else task.gamma
-    place = np.arange(len(values)) - np.repeat(table.starts, table.lengths)
     stop = np.repeat(table.stops, table.lengths)
     last = np.minimum(np.arange(len(values)) + settings.lookahead, stop) - 1
-    # sums over windows as differences of discounted sums to go
-    rest = np.zeros((len(values) + 1, values.shape[1]))
-    for start, end in zip(table.starts, table.stops, strict=True):
-        rest[start:end] = lfilter([1.0], [1.0, -gamma], values[start:end][::-1], axis=0)[::-1]
+    # sums over windows as differences of sums to go
+    rest = np.concatenate([_summed(dataset, values, gamma), np.zeros((1, values.shape[1]))])
     steps = last + 1 - np.arange(len(values))
     beyond = np.where((last + 1 < stop)[:, None], rest[last + 1], 0.0)
     known = np.flatnonzero(dataset.next_known)
@@ -189,7 +194,7 @@ def _ahead(dataset: Dataset, task: Task, settings: InSampleSettings) -> tuple[F6
     of_row[known] = np.arange(len(known))
     goes_on = dataset.next_known[last] & ~dataset.terminals[last] & ~((last + 1 == stop) & whole)
     after = transitions(dataset, task)["next_obs"][of_row[np.where(goes_on, last, known[0])]]
-    time = 2.0 * (place + steps) / max(rollout_length(task), 1) - 1.0
+    time = 2.0 * (_steps(dataset) + steps) / max(rollout_length(task), 1) - 1.0
     seen = np.concatenate([after, time[:, None]], axis=1).astype(np.float32)
     discount = np.where(goes_on, gamma**steps, 0.0)
     return (rest[:-1] - (gamma**steps)[:, None] * beyond)[known], seen[known], discount[known]
