@@ -105,8 +105,8 @@ def _study(c: PDCAConfig) -> StudySettings:
     )  # fmt: skip
 
 
-#: networks of the log's ensemble that steer lambda; sources of a log whose clones are columns enough; of the
-#: in-sample critics where there are fewer (by `benchmarks.columns`, seeds 0 and 1)
+#: networks of the log's ensemble that steer lambda; sources of a log whose clones are columns enough; the
+#: expectile of in-sample critics where there are fewer (chosen by `benchmarks.columns`, seeds 0 and 1)
 STEERING, ENOUGH_SOURCES, EXPECTILE = 1, 4, 0.9
 
 ESTIMATORS: Mapping[str, Callable[[PDCAConfig], Estimator[Any]]] = {
