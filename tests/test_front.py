@@ -58,6 +58,15 @@ def test_a_path_is_enough_and_a_mistake_leaves_no_folder(tmp_path, monkeypatch):
     assert not (tmp_path / "runs").exists() or not any((tmp_path / "runs").iterdir())
 
 
+def test_a_limit_is_never_read_letter_by_letter(tmp_path):
+    """`limits="20"` once meant a limit of 2 and a limit of 0 where there were two costs."""
+    with pytest.raises(slater.InputError, match="1 limit for 2 costs"):
+        slater.train(pointmass(costs=2), "bc", limits="20", out=tmp_path / "a", progress=False, **QUICK)
+    given = {"c1": "0.5/step", "c0": 20}
+    result = slater.train(pointmass(costs=2), "bc", limits=given, out=tmp_path / "b", progress=False, **QUICK)
+    assert [limit.given for limit in result.limits] == ["c0=20", "c1=0.5/step"]
+
+
 def test_evaluate_says_what_is_missing(tmp_path):
     with pytest.raises(slater.InputError, match="no run or policy file nowhere"):
         slater.evaluate("nowhere")

@@ -138,6 +138,41 @@ def test_unnamed_limits_follow_the_order_of_the_costs():
 
 
 @pytest.mark.parametrize(
+    "one", ["20", 20, 20.0, np.float32(20), np.array(20), Limit.episode(20), {"cost": 20}, {"cost": "20"}]
+)
+def test_one_limit_needs_no_list(one):
+    assert resolve_limits(one, ("cost",)) == (Limit.episode(20, "cost"),)
+
+
+def test_a_dict_names_the_costs_in_any_order():
+    given = {"b": "0.5/step", "a": Limit.discounted(3)}
+    assert resolve_limits(given, ("a", "b")) == (Limit.discounted(3, "a"), Limit.per_step(0.5, "b"))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("20", "1 limit for 2 costs"),  # and never a limit of 2 and one of 0
+        (20, "1 limit for 2 costs"),
+        (Limit.episode(20), "1 limit for 2 costs"),
+        ({"a": 20}, "No limit for the cost b"),
+        ({"a": 20, "b": 3, "c": 4}, "names a cost that the data does not have"),
+        ({"a": 20, "b": "a=3"}, "is for 'b' and names 'a'"),
+        ({"a": [20], "b": 3}, "A limit is a number"),
+        ({1: 20, "b": 3}, "names a cost that the data does not have"),
+        ([["20", "30"]], "A limit is a number"),
+        ([None, 3], "A limit is a number"),
+        (True, "A limit is a number"),
+        (object(), "Limits are a number"),
+        (b"20", "Limits are a number"),
+    ],
+)
+def test_other_forms_of_limits_are_refused_in_a_sentence(given, words):
+    with pytest.raises(InputError, match=words):
+        resolve_limits(given, ("a", "b"))
+
+
+@pytest.mark.parametrize(
     ("given_limits", "word"),
     [
         ([], "No limit is given"),

@@ -3,7 +3,7 @@
 Policies from logged data that maximise reward while keeping every expected cost under its limit.
 
     data = slater.load("ball.hdf5")
-    result = slater.train(data, "pdca", limits=["20"])
+    result = slater.train(data, "pdca", limits=20)
     actor = result.policy.begin(rng=np.random.default_rng(0))
 
 Names are loaded when they are first used: `import slater` is quick and loads no JAX.

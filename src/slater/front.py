@@ -11,7 +11,7 @@ from slater.errors import InputError
 if TYPE_CHECKING:
     from slater.data import Dataset, StoredDataset
     from slater.envs import Rollout
-    from slater.limits import Limit
+    from slater.limits import Limits
     from slater.policy import Mixture, Policy, SavedPolicy
     from slater.runs import Result, SavedRun
 
@@ -21,7 +21,7 @@ __all__ = ["evaluate", "load_policy", "new_run_folder", "remove_if_unused", "tra
 def train(
     data: str | Path | Dataset | StoredDataset,
     algorithm: str = "pdca",
-    limits: Sequence[Limit | str | float] = (),
+    limits: Limits = (),
     *,
     out: str | Path | None = None,
     seed: int = 0,
@@ -36,7 +36,8 @@ def train(
     """Learn a policy from logged data under cost limits.
 
     data: a file or store that `slater.load` reads, the name of a published task, or a dataset.
-    limits: one per cost: "20" (per episode), "5/discounted", "0.05/step", "NAME=20", or a `Limit`.
+    limits: one per cost: 20 or "20" (per episode), "5/discounted", "0.05/step", "NAME=20", a `Limit`, a list
+    of these, or a dict by the names of the costs, as {"wear": 20, "heat": "0.05/step"}.
     out: the folder of the run; by default a new one below `runs/`.
     progress: show it, on a terminal, in a notebook or as plain lines.
     estimate: judge the policy by the shared estimators at the end, where the algorithm does not itself.

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -32,7 +32,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from slater.errors import InputError
 
-__all__ = ["Limit", "Quantity", "Unit", "Units", "limit_records", "limit_table", "resolve_limits"]
+__all__ = [
+    "Limit",
+    "Limits",
+    "Quantity",
+    "Unit",
+    "Units",
+    "limit_list",
+    "limit_records",
+    "limit_table",
+    "resolve_limits",
+]
 
 Unit = Literal["episode", "discounted", "step"]
 #: Every quantity a limit can be expressed in; "normalised" is derived only, never typed by a user.
@@ -262,14 +272,41 @@ class Units:
         return np.array([self.convert(limit, to) for limit in limits], dtype=np.float64)
 
 
-def resolve_limits(limits: Iterable[Limit | str | float], cost_names: Sequence[str]) -> tuple[Limit, ...]:
+#: What a person may give as limits: one, several, or a mapping from names of costs.
+Limits = Limit | str | float | Mapping[str, Limit | str | float] | Iterable[Limit | str | float]
+
+
+def limit_list(limits: Limits) -> list[Limit]:
+    """Limits as given, one by one.
+
+    Each is a `Limit`, a text as on the command line, or a number (per episode); one needs no list, and a
+    mapping names the cost of each.
+    """
+    if isinstance(limits, np.ndarray) and limits.ndim == 0:
+        limits = limits.item()
+    if isinstance(limits, Limit | str | int | float | np.number):
+        return [_as_limit(limits)]
+    if isinstance(limits, Mapping):
+        named = [(str(cost), _as_limit(limit)) for cost, limit in limits.items()]
+        for cost, limit in named:
+            if limit.cost not in (None, cost):
+                raise InputError(
+                    f"The limit {limit} is for {cost!r} and names {limit.cost!r}; leave one out."
+                )
+        return [replace(limit, cost=cost) for cost, limit in named]
+    if isinstance(limits, bytes) or not isinstance(limits, Iterable):
+        raise InputError(f"Limits are a number, a text, a Limit, a list or a dict of these, not {limits!r}.")
+    return [_as_limit(limit) for limit in limits]
+
+
+def resolve_limits(limits: Limits, cost_names: Sequence[str]) -> tuple[Limit, ...]:
     """One named limit per cost, in the order of `cost_names`.
 
-    Limits are `Limit`s, texts as on the command line, or plain numbers (per episode). Either all are
-    named, in any order, or none is, and then they follow the order of the costs. A missing, repeated or
-    unknown limit is an `InputError`: a cost without a limit would silently be ignored.
+    limits: as in `limit_list`. Either all are named, in any order, or none is, and then they follow the
+    order of the costs. A missing, repeated or unknown limit is an `InputError`: a cost without a limit
+    would silently be ignored.
     """
-    given = [_as_limit(limit) for limit in limits]
+    given = limit_list(limits)
     names = tuple(cost_names)
     known = ", ".join(names)
     example = " and ".join(f"{name}=VALUE" for name in names)

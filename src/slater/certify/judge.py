@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from slater.certify.verdict import Certificate, with_gate
 from slater.data import Dataset
 from slater.disk import digest_of
 from slater.errors import InputError
-from slater.limits import Limit
+from slater.limits import Limits, limit_list
 from slater.policy import Mixture, Policy, load
 from slater.runs import Result, SavedRun, is_run, open_run
 from slater.runs.held_out import read_held_out
@@ -202,7 +202,7 @@ def _imitates(run: SavedRun | None) -> bool:
 def certify(
     policy: Any,
     data: str | Path | Dataset | None = None,
-    limits: Iterable[Limit | str | float] = (),
+    limits: Limits = (),
     *,
     confidence: float = 0.95,
     env: str | None = None,
@@ -237,7 +237,7 @@ def certify(
     """
     subject = find_policy(policy)
     run = subject.run
-    given = list(limits) or (list(run.run.limits) if run is not None else [])
+    given = limit_list(limits) or limit_list(run.run.limits if run is not None else ())
     if not given:
         raise InputError("no limit is given, and the policy has no run that knows its limits.")
     if own is not None and env is not None:
@@ -311,7 +311,7 @@ def certify(
 def certify_many(
     policies: Sequence[Any],
     data: str | Path | Dataset | None = None,
-    limits: Iterable[Limit | str | float] = (),
+    limits: Limits = (),
     *,
     confidence: float = 0.95,
     calibration: Calibration | None = None,
@@ -329,7 +329,7 @@ def certify_many(
     if not subjects:
         raise InputError("there is nothing to certify; give at least one policy.")
     run = subjects[0].run
-    given = list(limits) or (list(run.run.limits) if run is not None else [])
+    given = limit_list(limits) or limit_list(run.run.limits if run is not None else ())
     if not given:
         raise InputError("no limit is given, and the first policy has no run that knows its limits.")
     if data is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from slater.deep.ope.closed_loop import ClosedLoop
 from slater.deep.ope.study import StudySettings
 from slater.deep.task import state_task
 from slater.errors import InputError
-from slater.limits import Limit, Units, resolve_limits
+from slater.limits import Limit, Limits, Units, resolve_limits
 
 __all__ = ["NOT_FITTED", "certify_candidates", "certify_estimates"]
 
@@ -60,7 +60,7 @@ def certify_estimates(
     data: Dataset,
     policy: Any,
     *,
-    limits: Iterable[Limit | str | float],
+    limits: Limits,
     confidence: float = 0.95,
     candidates: int = 1,
     name: str = "policy",
@@ -79,7 +79,7 @@ def certify_candidates(
     data: Dataset,
     policies: dict[str, Any],
     *,
-    limits: Iterable[Limit | str | float],
+    limits: Limits,
     confidence: float = 0.95,
     candidates: int | None = None,
     gamma: float = 0.99,

@@ -16,7 +16,7 @@ from slater.certify.frontier import Column, Frontier, Point, Pool, mix
 from slater.data import Dataset
 from slater.disk import write_atomic
 from slater.errors import InputError, InputWarning
-from slater.limits import Limit, Units, resolve_limits
+from slater.limits import Limit, Limits, Units, limit_list, resolve_limits
 from slater.policy import Mixture, save
 from slater.runs import SavedRun, open_run
 from slater.runs.held_out import read_held_out, training_part
@@ -91,9 +91,9 @@ def pool_of_runs(runs: Sequence[SavedRun]) -> list[Pool]:
     return [pool_of_run(saved, f"{saved.folder}: " if len(runs) > 1 else "") for saved in runs]
 
 
-def episode_limits(saved: SavedRun, limits: Sequence[Limit | str | float] = ()) -> list[float]:
+def episode_limits(saved: SavedRun, limits: Limits = ()) -> list[float]:
     """Limits per episode in the order of the run's costs; its own where none are given."""
-    chosen = resolve_limits(list(limits) or list(saved.run.limits), saved.task.costs)
+    chosen = resolve_limits(limit_list(limits) or saved.run.limits, saved.task.costs)
     return [float(saved.task.units.episode(limit)) for limit in chosen]
 
 
@@ -172,7 +172,7 @@ def pool_of_policies(
 
 def mix_policies(
     places: Sequence[str | Path],
-    limits: Sequence[Limit | str | float],
+    limits: Limits,
     out: str | Path,
     *,
     data: str | Path,
@@ -193,10 +193,10 @@ def mix_policies(
     log = load_log(None if run is None else run.run, data)
     if log.horizon is None:
         raise InputError("the data do not say how long an episode is; name the horizon.")
-    if not limits:
+    if not limit_list(limits):
         raise InputError("give the limits that the mixture must keep.")
     units = Units(gamma, log.horizon)
-    within = units.thresholds(resolve_limits(list(limits), log.cost_names), "episode").tolist()
+    within = units.thresholds(resolve_limits(limits, log.cost_names), "episode").tolist()
     parts: dict[str, Any] = {}
     for place, subject in subjects:
         found = parts_of(subject.policy)
@@ -229,7 +229,7 @@ def _write_mix(
 
 def mix_runs(
     folders: Sequence[str | Path],
-    limits: Sequence[Limit | str | float],
+    limits: Limits,
     out: str | Path,
     *,
     data: str | Path | None = None,
@@ -248,7 +248,7 @@ def mix_runs(
 
 def best_of_runs(
     runs: Sequence[SavedRun],
-    limits: Sequence[Limit | str | float],
+    limits: Limits,
     *,
     data: str | Path | None = None,
     margin: float = 0.1,

@@ -18,7 +18,7 @@ the error. A mixture draws its member at the start of an episode: its weight is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ from slater.certify.verdict import (
 )
 from slater.data import Dataset
 from slater.errors import InputError
-from slater.limits import Limit, Units, resolve_limits
+from slater.limits import Limits, Units, resolve_limits
 from slater.policy import Mixture
 
 __all__ = ["Weights", "certify_propensities", "episode_weights", "judge_propensities"]
@@ -347,7 +347,7 @@ def certify_propensities(
     data: Dataset,
     policy: Any,
     *,
-    limits: Iterable[Limit | str | float],
+    limits: Limits,
     confidence: float = 0.95,
     candidates: int = 1,
     largest_step_cost: float | Sequence[float] | None = None,

@@ -7,7 +7,7 @@ decided, which the bound allows: it holds at all numbers of episodes together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ from slater.envs.evaluation import is_scalar_cost, rollout
 from slater.envs.making import make
 from slater.envs.workers import Workers
 from slater.errors import InputError
-from slater.limits import Limit, Units, resolve_limits
+from slater.limits import Limit, Limits, Units, limit_list, resolve_limits
 from slater.policy import Policy
 
 __all__ = ["Counted", "FunctionPolicy", "certify_episodes", "certify_rollouts", "judge_episodes"]
@@ -151,7 +151,7 @@ class Counted:
 def certify_episodes(
     episodes: Dataset,
     *,
-    limits: Iterable[Limit | str | float],
+    limits: Limits,
     confidence: float = 0.95,
     candidates: int = 1,
     largest_step_cost: float | Sequence[float] | None = None,
@@ -218,7 +218,7 @@ def certify_rollouts(
     policy: Policy | Callable[[NDArray[Any]], ArrayLike],
     env_id: str,
     *,
-    limits: Iterable[Limit | str | float],
+    limits: Limits,
     cost_names: Sequence[str] | None = None,
     episodes: int = 100,
     at_most: int | None = None,
@@ -249,7 +249,7 @@ def certify_rollouts(
     try:
         known = tuple(env.cost_names)
         names = tuple(cost_names) if cost_names is not None else known
-        given = list(limits)
+        given = limit_list(limits)
         if cost_names is None and len(given) == 1 and len(known) != 1:
             names = ("cost",)
         resolved = resolve_limits(given, names)

@@ -21,7 +21,7 @@ from slater.deep.nets.policy import Exportable
 from slater.deep.ope.base import Check, Tick
 from slater.deep.task import Task, state_task
 from slater.errors import InputError
-from slater.limits import Limit, resolve_limits
+from slater.limits import Limits, resolve_limits
 
 __all__ = ["Algorithm", "Config", "ConfigT", "Member", "State", "fit_phases", "fit_preparation"]
 
@@ -158,7 +158,7 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         del dataset
         return self.config
 
-    def task(self, dataset: Dataset | StoredDataset, limits: Sequence[Limit | str | float]) -> Task:
+    def task(self, dataset: Dataset | StoredDataset, limits: Limits) -> Task:
         """The problem as these settings state it, under `limits` (one per cost, as `train` takes them)."""
         config = self.config
         return state_task(

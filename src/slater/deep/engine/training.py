@@ -9,7 +9,7 @@ evaluation, a checkpoint, a change of phase, the next shard of data larger than 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from slater.deep.task import Task
 from slater.disk import locked
 from slater.errors import InputError
 from slater.interrupts import on_interrupt
-from slater.limits import Limit, resolve_limits
+from slater.limits import Limits, resolve_limits
 from slater.runs import MetricsFile, Result, Run, is_run
 from slater.runs.metrics import METRICS
 from slater.runs.record import extend, read_record
@@ -90,7 +90,7 @@ class Watcher:
 def train(
     algorithm: str,
     dataset: Dataset | StoredDataset,
-    limits: Sequence[Limit | str | float],
+    limits: Limits,
     out: str | Path,
     *,
     seed: int = 0,
@@ -101,7 +101,7 @@ def train(
 ) -> Result:
     """Train `algorithm` on `dataset` under `limits` into the folder `out`; return the result.
 
-    limits: per cost, a `Limit`, a number (per episode) or a text such as "5/discounted". settings: the
+    limits: one per cost, in any form that `slater.limits.limit_list` takes. settings: the
     algorithm's own, by name (`steps`, `gamma`, ...). options: fields of `Run` such as `log_every`. A store
     that fits in `memory` (an option, GB) is loaded, a larger one is trained on in shards. A folder that
     holds a run already is refused; continue it with `resume`.
@@ -136,7 +136,7 @@ def held(folder: Path, watcher: Watcher) -> Iterator[None]:
 
 
 def make_run(
-    algorithm: str, dataset: Dataset | StoredDataset, limits: Sequence[Limit | str | float], *, seed: int,
+    algorithm: str, dataset: Dataset | StoredDataset, limits: Limits, *, seed: int,
     preset: str | None, options: Mapping[str, Any] | None, settings: Mapping[str, Any],
 ) -> Run:  # fmt: skip
     """The record of a run, from the arguments of `train`."""
