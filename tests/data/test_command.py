@@ -1,6 +1,7 @@
 """`slater data`: what a person types and what comes back."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from slater.data.summary import frontier, summarise
 from slater.data.summary_views import draw, text_plot
 from slater.limits import Limit
 
-from .make import walk
+from .make import remembering, same, walk
 
 
 @pytest.fixture
@@ -188,3 +189,27 @@ def test_help_explains_the_options(capsys):
         main(["data", "info", "--help"])
     assert stopped.value.code == 0
     assert "--limit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ending", ["hdf5", "npz", "parquet", "csv", "store"])
+def test_bare_takes_names_and_propensities_away_and_nothing_else(capsys, tmp_path, ending):
+    full = remembering()
+    save(full, tmp_path / f"full.{ending}")
+    code, out, err = run(capsys, "bare", tmp_path / f"full.{ending}", tmp_path / f"bare.{ending}")
+    assert (code, err) == (0, "")
+    assert "taken away: propensity, source" in out
+    bare = load(tmp_path / f"bare.{ending}")
+    assert bare.source is None
+    assert bare.propensity is None
+    expected = replace(full, source=None, propensity=None)
+    assert bare.fingerprint == expected.fingerprint
+    assert replace(bare.metadata, notes={}) == replace(full.metadata, notes={})
+    code, out, err = run(capsys, "bare", tmp_path / f"full.{ending}", tmp_path / f"bare.{ending}")
+    assert code == 2
+    assert "already there" in err
+
+
+def test_bare_says_that_there_was_nothing_to_take_away(capsys, file, tmp_path):
+    code, out, _ = run(capsys, "bare", file, tmp_path / "bare.npz", "--json")
+    assert (code, json.loads(out)["taken_away"]) == (0, [])
+    assert same(load(tmp_path / "bare.npz"), load(file))

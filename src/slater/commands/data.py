@@ -1,4 +1,4 @@
-"""`slater data`: look at a dataset, check it, convert it."""
+"""`slater data`: look at a dataset, check it, convert it, take names and propensities away."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from slater.commands.parse import Positional, parse, pick_name
 from slater.commands.reading import Reading
+from slater.data.dataset import OPTIONAL_FIELDS
 from slater.data.download import locate
-from slater.data.files import convert, inspect, open_file
+from slater.data.files import convert, inspect, open_file, open_reader
 from slater.data.summary import summarise
 from slater.data.summary_views import draw, summary_text
 from slater.errors import InputError
@@ -29,6 +30,7 @@ COMMANDS = {
     "info": "sizes, returns and costs, share of episodes within limits: slater data info FILE --limit 20",
     "check": "every problem of a file, with rows: slater data check FILE",
     "convert": "the same data in another format: slater data convert FILE NEW",
+    "bare": "the same data without names of sources and propensities: slater data bare FILE NEW",
 }
 
 
@@ -81,6 +83,14 @@ class Convert:
     reading: Reading = field(default_factory=Reading)
 
 
+@dataclass(frozen=True)
+class Bare(Convert):
+    """Write a dataset without the names of its sources and without propensities, as most logs are.
+
+    What is learned from such a file is learned from what happened alone. Everything else stays as it is.
+    """
+
+
 def run(args: list[str]) -> int:
     """Parse `slater data ...` and do it; return the exit code."""
     name, rest = pick_name(args, "data", COMMANDS)
@@ -88,6 +98,8 @@ def run(args: list[str]) -> int:
         return _info(parse(Info, rest, "data info"))
     if name == "check":
         return _check(parse(Check, rest, "data check"))
+    if name == "bare":
+        return _convert(parse(Bare, rest, "data bare"))
     return _convert(parse(Convert, rest, "data convert"))
 
 
@@ -119,22 +131,25 @@ def _check(command: Check) -> int:
 def _convert(command: Convert) -> int:
     if not command.overwrite and not command.target.startswith("minari:") and Path(command.target).exists():
         raise InputError(f"{command.target} is already there; remove it or add --overwrite.")
-    source = _locate(command.source)
+    source, bare = _locate(command.source), isinstance(command, Bare)
+    taken: list[str] = []
+    if bare:
+        with open_reader(source, command.reading.options()) as reader:
+            taken = [name for name in OPTIONAL_FIELDS if name in reader.columns]
     with _bar("rows") as progress:
         report, episodes = convert(
-            source, command.target, command.reading.options(), overwrite=command.overwrite, progress=progress
-        )
+            source, command.target, command.reading.options(), overwrite=command.overwrite, bare=bare,
+            progress=progress,
+        )  # fmt: skip
     rows = int(episodes.lengths.sum())
     if command.json:
-        print(
-            json.dumps(
-                {"target": command.target, "rows": rows, "episodes": len(episodes), **report.to_json()}
-            )
-        )
+        record = {"target": command.target, "rows": rows, "episodes": len(episodes), **report.to_json()}
+        print(json.dumps({**record, "taken_away": taken} if bare else record))
         return 0
     for problem in report.warnings:
         print(f"warning: {problem}")
-    print(f"{command.target}: {rows:,} rows, {len(episodes):,} episodes.")
+    words = f" (taken away: {', '.join(taken) or 'nothing, it had neither names nor propensities'})"
+    print(f"{command.target}: {rows:,} rows, {len(episodes):,} episodes{words if bare else ''}.")
     return 0
 
 

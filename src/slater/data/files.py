@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slater.data.assemble import Block, Layout, layout_of, stream_rows
 from slater.data.checks import Inspector
-from slater.data.dataset import Dataset, Fingerprint, Metadata
+from slater.data.dataset import OPTIONAL_FIELDS, Dataset, Fingerprint, Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.findings import Findings, Report
 from slater.data.formats.base import BLOCK_ROWS, Notes, Reader, ReadOptions, Writer, read_options
@@ -329,10 +329,12 @@ def convert(
     options: ReadOptions | None = None,
     *,
     overwrite: bool = False,
+    bare: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> tuple[Report, Episodes]:
     """Stream one file into another format; an error that the checks find leaves no target behind.
 
+    bare: leave out `OPTIONAL_FIELDS`, what a log remembers of the policies that made it.
     progress: called with rows done and rows in all (None if not known beforehand).
     """
     settle(Path(target))
@@ -352,6 +354,8 @@ def convert(
         done = 0
         try:
             for rows in opened.rows():
+                if bare:
+                    rows = {name: array for name, array in rows.items() if name not in OPTIONAL_FIELDS}
                 writer.write(rows)
                 content.update(rows)
                 counter.update(rows)
