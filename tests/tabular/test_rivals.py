@@ -36,6 +36,8 @@ QUICK: dict[str, tab.Algorithm] = {
     "mbcl-linear": tab.MBCL(rounds=5, values=tab.aggregation([0, 1, 1, 2], A)),
     "coptidice": tab.COptiDICE(),
     "coptidice-conservative": tab.COptiDICE(variant="conservative", bisections=3),
+    "pdocrl": tab.PDOCRL(rounds=20),
+    "wsac": tab.WSAC(rounds=20),
     "plugin": tab.PlugIn(),
     "acrab": tab.ACrab(rounds=20),
     "mabo": tab.MABO(),
@@ -91,7 +93,8 @@ def test_every_algorithm_gives_a_policy_for_any_number_of_costs(name: str, costs
     cmdp = random_cmdp(6, states=S, actions=A, costs=costs)
     cmdp = cmdp.with_limits(cmdp.limits + 0.3)
     data = without_pair(sampled(cmdp, 600, 2), 1, 1)
-    settings = {"pdca": {"rounds": 10}, "acrab": {"rounds": 10}, "mbcl": {"rounds": 10}}.get(name, {})
+    played = name in ("pdca", "acrab", "mbcl", "pdocrl", "wsac")
+    settings = {"rounds": 10} if played else {}
     result = tab.ALGORITHMS[name](**settings).run(data)
     assert result.algorithm == name
     assert result.policy.members.shape[1:] == (S, A)

@@ -44,7 +44,7 @@ class TabularArgs:
     """
 
     algorithm: Positional[str] = "pdca"
-    """algorithm: pdca, mbcl, coptidice or plugin; acrab, mabo and prorl ignore the limits"""
+    """algorithm: pdca, pdocrl, wsac, mbcl, coptidice or plugin; acrab, mabo and prorl ignore the limits"""
     limit: Repeated = ()
     """Limit on a cost instead of the problem's own, repeated for several, as 2/discounted."""
     cmdp: Literal["paper", "sparse", "coptidice"] = "paper"
@@ -60,15 +60,15 @@ class TabularArgs:
     mode: Mode | None = None
     """The theorem that sets B and the tightening of PDCA's limits."""
     preset: Preset = "default"
-    """Settings: our defaults, the paper's, or those of released code with its mistakes (mbcl)."""
+    """Settings: our defaults, the paper's, or those of released code with its mistakes (mbcl, pdocrl)."""
     rounds: int | None = None
-    """Rounds of PDCA, A-Crab or MBCL."""
+    """Rounds of PDCA, PDOCRL, WSAC, A-Crab or MBCL."""
     multiplier_bound: float | None = None
     """B, the most that the multipliers may sum to; chosen from the data unless given."""
     weight_bound: float = 5.0
-    """C_infinity, the largest importance weight that the critics of PDCA and A-Crab guard against."""
+    """C_infinity, the largest importance weight that the critics of PDCA, WSAC and A-Crab guard against."""
     step: float | None = None
-    """Step size of the policy player (PDCA, A-Crab) or of the multipliers (MBCL)."""
+    """Step size of the policy player (PDCA, PDOCRL, WSAC, A-Crab) or of the multipliers (MBCL)."""
     mixture: MixtureRule | None = None
     """How PDCA weighs its members: the paper's uniform mixture, its tail, or a linear program."""
     epsilon: float | None = None
@@ -178,8 +178,8 @@ def _given(**settings: Any) -> dict[str, Any]:
 def _algorithm(o: TabularArgs) -> tab.Algorithm:
     if o.mode is not None and o.algorithm != "pdca":
         raise InputError(f"--mode belongs to pdca; {o.algorithm} has no such theorem.")
-    if o.preset == "released" and o.algorithm != "mbcl":
-        raise InputError("the preset released exists for mbcl only; use paper or default.")
+    if o.preset == "released" and o.algorithm not in ("mbcl", "pdocrl"):
+        raise InputError("the preset released exists for mbcl and pdocrl only; use paper or default.")
     box = tab.Box(o.weight_bound)
     match o.algorithm:
         case "pdca" if o.preset == "paper":
@@ -195,6 +195,13 @@ def _algorithm(o: TabularArgs) -> tab.Algorithm:
         case "mbcl":
             given = _given(rounds=o.rounds, multiplier_bound=o.multiplier_bound, step=o.step)
             return tab.MBCL.preset("released", **given) if o.preset == "released" else tab.MBCL(**given)
+        case "pdocrl":
+            given = _given(rounds=o.rounds, multiplier_bound=o.multiplier_bound, step=o.step)
+            return tab.PDOCRL.preset("released", **given) if o.preset == "released" else tab.PDOCRL(**given)
+        case "wsac":
+            return tab.WSAC(
+                weights=box, **_given(rounds=o.rounds, multiplier=o.multiplier_bound, step=o.step)
+            )
         case "coptidice":
             return tab.COptiDICE.preset("paper") if o.preset == "paper" else tab.COptiDICE()
         case "acrab":

@@ -40,11 +40,13 @@ from slater.tabular.mbcl import MBCL
 from slater.tabular.mixture import Mixture
 from slater.tabular.ope import evaluate, identification_interval, minimax_interval, standard_error
 from slater.tabular.pdca import PDCA
+from slater.tabular.pdocrl import PDOCRL
 from slater.tabular.pessimism import affordable, pair_bounds, pair_errors, pessimistic, rare_share
 from slater.tabular.plugin import PlugIn
 from slater.tabular.result import Algorithm, Result
 from slater.tabular.theory import MODES, TheoremPlan, make_plan
 from slater.tabular.unconstrained import MABO, PRORL, ACrab
+from slater.tabular.wsac import WSAC
 
 __all__ = [
     "ALGORITHMS",
@@ -54,7 +56,9 @@ __all__ = [
     "MBCL",
     "MODES",
     "PDCA",
+    "PDOCRL",
     "PRORL",
+    "WSAC",
     "ACrab",
     "Algorithm",
     "Box",
@@ -104,6 +108,8 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "pdca": PDCA,
     "mbcl": MBCL,
     "coptidice": COptiDICE,
+    "pdocrl": PDOCRL,
+    "wsac": WSAC,
     "plugin": PlugIn,
     "acrab": ACrab,
     "mabo": MABO,

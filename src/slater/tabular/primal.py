@@ -16,11 +16,19 @@ class NaturalPolicyGradient:
     """`pi_{k+1}(a|s) ∝ pi_k(a|s) exp(step * z_k(s, a))` for scaled values z in [-1, 1], from uniform.
 
     With `support` `(S, A)` the actions outside it are never taken, except in states that have none in it.
+    With `start` `(S, A)` the first policy is that one instead of the uniform one.
 
     The regret against any policy is at most `ln(A) / (step K) + step / 2` a round.
     """
 
-    def __init__(self, states: int, actions: int, step: float, support: NDArray[np.bool_] | None = None):
+    def __init__(
+        self,
+        states: int,
+        actions: int,
+        step: float,
+        support: NDArray[np.bool_] | None = None,
+        start: Float | None = None,
+    ):
         if not step > 0:
             raise InputError(f"the step of the policy player is {step:g}, but it must be positive.")
         self._logits = np.zeros((states, actions))
@@ -30,6 +38,10 @@ class NaturalPolicyGradient:
             free = support | ~support.any(axis=1, keepdims=True)
             self._logits[~free] = -np.inf
             self.policy = free / free.sum(axis=1, keepdims=True)
+        if start is not None:
+            with np.errstate(divide="ignore"):
+                self._logits = np.log(start)
+            self.policy = start
 
     def update(self, scaled_values: Float) -> Float:
         """The next policy `(S, A)`."""
