@@ -55,7 +55,8 @@ def _run(folder: Path, data: str = "nowhere.npz", fingerprint: str = "", *, esti
     run = {"algorithm": "pdca", "limits": ["cost=3"], "seed": 0, "data": data, "fingerprint": fingerprint}
     task = {
         "obs_dim": 1, "action_dim": 2, "discrete": True, "costs": ["cost"], "gamma": 0.99, "horizon": T,
-        "limits": [limit], "scale": [1.0, 1.0],
+        "limits": [limit], "scale": [1.0, 1.0], "action_low": [-1.0], "action_high": [1.0],
+        "identity": "cd",
     }  # fmt: skip
     (folder / "run.json").write_text(
         json.dumps({"version": "0.1.0", "run": run, "config": {"steps": 3}, "problem": task, "env_id": None})
@@ -68,7 +69,10 @@ def _run(folder: Path, data: str = "nowhere.npz", fingerprint: str = "", *, esti
         for k, (reward, cost) in enumerate(values)
     ]
     (folder / "result.json").write_text(
-        json.dumps({"algorithm": "pdca", "seed": 0, "steps": 3, "limits": [limit], "members": members})
+        json.dumps(
+            {"algorithm": "pdca", "seed": 0, "steps": 3, "limits": [limit], "members": members}
+            | {"limit_status": {"cost": "within" if estimates else "not known"}, "trusted": True}
+        )
     )
     save_policy(_policy(-0.5), folder / "mixture.safetensors")
     return folder

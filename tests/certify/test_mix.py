@@ -66,7 +66,7 @@ def test_runs_that_do_not_fit_are_refused_and_doubts_are_said(tmp_path: Path) ->
             pool_of_runs([one, run(str(number), task)])
     with pytest.warns(InputWarning, match="of different data"):
         pool_of_runs([one, run("elsewhere", {}, "cd")])
-    doubted = run("doubted", {}, result={**RESULT, "model_check": {"trusted": False}})
+    doubted = run("doubted", {}, result={**RESULT, "trusted": False})
     with pytest.warns(InputWarning, match="doubted failed their check"):
         pool_of_runs([doubted])
 

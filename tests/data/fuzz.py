@@ -147,7 +147,7 @@ class _Config:
 def _run(folder, kind):
     from slater.certify.verdict import Certificate, Evidence, Gate, LimitVerdict
     from slater.limits import Limit, Units, limit_records
-    from slater.runs import Run, read_metrics, read_result
+    from slater.runs import LimitStatus, Run, read_metrics, read_result
     from slater.runs.evaluations import Evaluation, add_evaluation, read_evaluations
     from slater.runs.held_out import HeldOut, read_held_out
     from slater.runs.record import read_record, write_record
@@ -156,14 +156,16 @@ def _run(folder, kind):
     records = limit_records([Limit.episode(20, "wear")], Units(0.99, 100))
     task = {
         "obs_dim": 3, "action_dim": 2, "discrete": False, "costs": ["wear"], "gamma": 0.99, "horizon": 100,
-        "limits": records, "scale": [1.0, 0.5],
+        "limits": records, "scale": [1.0, 0.5], "action_low": [-1.0], "action_high": [1.0],
+        "identity": "cd",
     }  # fmt: skip
     run = Run("pdca", ("wear=20",), {"steps": 60}, data="log.csv", reading={"missing": "drop"})
     write_record(folder, run, _Config(), task, "bullet/BallRun")
     sums = {"reward": 1.5, "wear": 3.25}
     members = (Member(20, "iterate", 0.25, sums), Member(40, "iterate", 0.75, sums))
-    limits = tuple(map(LimitRecord.from_json, records))
-    result = Result("pdca", 0, 60, limits, members, sums, sums, ("a warning",), {"certificate": {"gap": 0.1}})
+    limits, known = tuple(map(LimitRecord.from_json, records)), {"wear": LimitStatus.WITHIN}
+    details = {"certificate": {"gap": 0.1}}
+    result = Result("pdca", 0, 60, limits, members, known, True, sums, sums, ("a warning",), details)
     write_result(folder, result)
     rows = [{"step": step, "loss": 1 / step, "steps_per_second": 30.5} for step in range(10, 70, 10)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

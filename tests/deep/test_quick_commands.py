@@ -44,13 +44,13 @@ def run(data, tmp_path_factory):
 def test_every_run_ends_with_an_estimate_per_limit(run, capsys):
     result = open_run(run).result
     assert result.estimates is not None
-    assert result.keeps_limits is False
+    assert result.status == "above"
     assert result.details["estimate"]["by"] == "model"
     assert any("does not keep the limit on c0" in text for text in result.warnings)
     assert slater("runs", run.parent, "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["estimate/c0/episode"] == result.per_episode["c0"]
-    assert row["limits kept"] == "no"
+    assert row["limits kept"] == "above"
 
 
 @pytest.mark.xdist_group("quick_commands")
@@ -140,7 +140,7 @@ def test_what_is_measured_is_kept_with_the_run_beside_its_estimates(run, tmp_pat
     assert captured.err == ""  # measured before in the same way: not done again
     assert line["measured/c0"] == row["measured/c0"]
     assert line["measured/c0 ±"] is not None
-    assert line["kept by estimate"] == "no"
+    assert line["limits kept"] == "above"
     assert slater("compare", run) == 0
     assert "measured/c0" in capsys.readouterr().out
     assert slater("compare", tmp_path) == 2

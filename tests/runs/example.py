@@ -16,7 +16,8 @@ RECORD = {
     "config": {"steps": 200, "gamma": 0.99},
     "problem": {
         "obs_dim": 8, "action_dim": 2, "discrete": False, "costs": ["cost"], "gamma": 0.99, "horizon": 200,
-        "limits": [LIMIT], "scale": [1.0, 1.0],
+        "limits": [LIMIT], "scale": [1.0, 1.0], "action_low": [-1.0, -1.0], "action_high": [1.0, 1.0],
+        "identity": "cd",
     },
 }  # fmt: skip
 RESULT = {
@@ -34,6 +35,8 @@ RESULT = {
             "estimates": {"reward": 3.0, "cost": 4.0},
         },
     ],
+    "limit_status": {"cost": "within"},
+    "trusted": True,
     "mixture_estimates": {"reward": 2.5, "cost": 3.5},
     "mixture_per_episode": {"reward": 5.0, "cost": 7.0},
     "fallback": {"share": 0.5, "step": 40, "weight": 0.25},

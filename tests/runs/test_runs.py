@@ -40,14 +40,6 @@ def test_reading_loads_no_jax(tmp_path):
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
 
 
-def test_an_old_result_says_its_fallback_by_step(tmp_path):
-    old = copy.deepcopy(RESULT)
-    for member in old["members"]:
-        del member["kind"]
-    result = open_run(write_run(tmp_path, result=old)).result
-    assert [member.kind for member in result.members] == ["fallback", "iterate"]
-
-
 def test_what_is_no_run_or_not_finished_is_one_sentence(tmp_path):
     with pytest.raises(InputError, match="nowhere is not a run: there is no such folder"):
         open_run(tmp_path / "nowhere")
@@ -103,20 +95,24 @@ def test_mutated_records_are_read_or_refused_in_one_sentence(tmp_path, data):
 
 
 def test_estimates_that_failed_their_check_do_not_say_that_limits_are_kept(tmp_path):
-    assert open_run(write_run(tmp_path / "a")).result.keeps_limits is True
-    doubted = {**RESULT, "model_check": {"trusted": False}}
+    assert open_run(write_run(tmp_path / "a")).result.status == "within"
+    doubted = {**RESULT, "trusted": False, "limit_status": {"cost": "not known"}}
     result = open_run(write_run(tmp_path / "b", result=doubted)).result
-    assert result.keeps_limits is None
-    assert "failed their check" in str(result)
-    above = {**doubted, "mixture_per_episode": {"reward": 5.0, "cost": 21.0}}
-    assert open_run(write_run(tmp_path / "c", result=above)).result.keeps_limits is False
+    assert result.status == "not known"
+    assert "not known, by estimates that failed their check" in str(result)
+    above = {**doubted, "limit_status": {"cost": "above"}}
+    assert "ABOVE" in str(open_run(write_run(tmp_path / "c", result=above)).result)
+    for wrong in ({"cost": "fine"}, {}, {"other": "within"}, ["within"]):
+        write_run(tmp_path / "d", result={**RESULT, "limit_status": wrong})
+        with pytest.raises(InputError, match=r"result\.json is not readable"):
+            open_run(tmp_path / "d").result.status  # noqa: B018
 
 
 def test_what_a_mixture_means_for_single_episodes_is_said_where_it_is_described(tmp_path):
     """Shares by member, and in how many episodes a policy acts that is above the limit by itself."""
     members = [
-        {"step": 100, "weight": 0.25, "estimates": {"reward": 3.0, "cost": 10.0}},
-        {"step": 200, "weight": 0.75, "estimates": {"reward": 1.0, "cost": 1.0}},
+        {"step": 100, "kind": "iterate", "weight": 0.25, "estimates": {"reward": 3.0, "cost": 10.0}},
+        {"step": 200, "kind": "iterate", "weight": 0.75, "estimates": {"reward": 1.0, "cost": 1.0}},
     ]
     result = open_run(write_run(tmp_path / "a", result={**RESULT, "members": members})).result
     sentence = "in 25% of the episodes a policy acts whose mean cost is above the limit by its estimate"

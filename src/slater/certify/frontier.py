@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 from slater.mixing import best_mixture
+from slater.runs.status import LimitStatus
 
 __all__ = ["Column", "Frontier", "Point", "Pool", "mix", "trace"]
 
@@ -46,6 +47,8 @@ class Pool:
 
     cost_names: tuple[str, ...]
     columns: tuple[Column, ...]
+    #: whether all estimates passed their check on the data
+    trusted: bool = True
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -71,7 +74,8 @@ class Pool:
                     f"one run has the costs {', '.join(pool.cost_names)} and another {', '.join(names)}; "
                     "pool runs over the same costs."
                 )
-        return cls(names, tuple(column for pool in pools for column in pool.columns))
+        columns = tuple(column for pool in pools for column in pool.columns)
+        return cls(names, columns, all(pool.trusted for pool in pools))
 
     def bounds(self, deviations: float) -> tuple[F64, F64]:
         """Reward (K,) less, and costs (K, I) plus, that many spreads."""
@@ -93,6 +97,7 @@ class Point:
         reward_low, costs_high: the same by the bounds that the program saw.
         prices: reward that one more unit of each limit would buy; 0 where a limit does not bind.
         within: whether any mixture keeps the limits by the bounds.
+        status: the same, where the estimates passed their check; else "within" is not known.
         weights: name of a column -> its share of episodes.
 
     """
@@ -104,6 +109,7 @@ class Point:
     costs_high: tuple[float, ...]
     prices: tuple[float, ...]
     within: bool
+    status: LimitStatus
     weights: dict[str, float]
 
 
@@ -127,10 +133,12 @@ def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations:
         if weight > 0
     }
     within = best.excess <= 1e-9
+    known = LimitStatus.WITHIN if pool.trusted else LimitStatus.NOT_KNOWN
     return Point(
         tuple(given.tolist()), float(best.weights @ mean_reward), tuple((best.weights @ mean_costs).tolist()),
         float(best.weights @ reward), tuple((best.weights @ costs).tolist()),
-        tuple(best.prices.tolist()) if within else (float("nan"),) * len(given), within, chosen,
+        tuple(best.prices.tolist()) if within else (float("nan"),) * len(given), within,
+        known if within else LimitStatus.ABOVE, chosen,
     )  # fmt: skip
 
 
@@ -166,7 +174,7 @@ class Frontier:
             "points": [
                 {
                     "limits": list(p.limits),
-                    "within": p.within,
+                    "status": str(p.status),
                     "reward": p.reward,
                     "reward_low": p.reward_low,
                     "costs": list(p.costs),

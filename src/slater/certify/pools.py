@@ -62,7 +62,7 @@ def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
             f"{saved.folder} kept no policy with an estimate ({saved.run.algorithm} makes none), so there is "
             "nothing to mix by."
         )
-    return Pool(tuple(task.costs), tuple(columns))
+    return Pool(tuple(task.costs), tuple(columns), saved.result.trusted)
 
 
 def pool_of_runs(runs: Sequence[SavedRun]) -> list[Pool]:

@@ -106,7 +106,7 @@ def _row(saved: SavedRun, env: str | None) -> dict[str, Any]:
     unit = "discounted" if result.per_episode is None else "episode"
     sums = result.estimates if result.per_episode is None else result.per_episode
     row |= {f"estimate/{name}/{unit}": value for name, value in (sums or {}).items()}
-    row["kept by estimate"] = {True: "yes", False: "no", None: "not known"}[result.keeps_limits]
+    row["limits kept"] = str(result.status)
     measured = saved.measured(env)
     if measured is not None:
         row["env"], row["episodes"] = measured.env, measured.episodes

@@ -70,7 +70,7 @@ def run_row(folder: Path) -> dict[str, Any]:
             row["state"] = "done"
             for sums, unit in ((result.per_episode, "episode"), (result.estimates, "discounted")):
                 row |= {f"estimate/{name}/{unit}": value for name, value in (sums or {}).items()}
-            row["limits kept"] = {True: "yes", False: "no", None: "not known"}[result.keeps_limits]
+            row["limits kept"] = str(result.status)
             if (measured := saved.measured()) is not None:
                 how = ", likeliest actions" if measured.deterministic else ""
                 row["measured in"] = f"{measured.env}, {measured.episodes} episodes{how}"

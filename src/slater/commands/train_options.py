@@ -11,7 +11,7 @@ from typing import Any, Literal
 from slater.commands.parse import Positional, Repeated
 from slater.commands.reading import Reading
 from slater.pairs import parse_pairs
-from slater.runs import read_result
+from slater.runs import LimitStatus, read_result
 
 __all__ = ["LIMITS_NOT_KEPT", "Options", "exit_code", "loggers", "run_of_point", "run_options"]
 
@@ -115,7 +115,11 @@ def exit_code(work: Callable[[], Sequence[Path]], require_limits: bool = False) 
     if not require_limits:
         return 0
     found = {folder: read_result(folder) for folder in folders}
-    broken = [str(folder) for folder, result in found.items() if result is None or not result.keeps_limits]
+    broken = [
+        f"{folder} ({'not finished' if result is None else result.status})"
+        for folder, result in found.items()
+        if result is None or result.status is not LimitStatus.WITHIN
+    ]
     if broken:
         print(f"slater: limits are not kept, or that is not known, in {', '.join(broken)}", file=sys.stderr)
     return LIMITS_NOT_KEPT if broken else 0

@@ -382,12 +382,26 @@ class Dataset:
             chosen_rows["propensity"] = self.propensity[rows]
         if self.source is not None:
             chosen_rows["source"] = self.source[numbers]
-        return replace(self, **chosen_rows)
+        metadata = self.metadata if len(numbers) == len(self.episodes) else stated(self)
+        return replace(self, metadata=metadata, **chosen_rows)
 
     def split(self, fraction: float = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
         """Two datasets of whole episodes, the second with about `fraction` of them, drawn from `seed`."""
         kept, held = self.episodes.split(fraction, seed)
         return self.subset(kept), self.subset(held)
+
+
+def stated(data: Any) -> Metadata:
+    """What data in memory or on disk say of themselves, with what only their rows show.
+
+    For a part of them, which is of the same task: its own rows may show a shorter horizon, narrower bounds
+    and fewer actions, and a limit per episode would mean something else.
+    """
+    said: Metadata = data.metadata
+    if data.discrete:
+        return replace(said, horizon=data.horizon, num_actions=data.num_actions)
+    low, high = (tuple(map(float, side)) for side in (data.action_low, data.action_high))
+    return replace(said, horizon=data.horizon, action_low=low, action_high=high)
 
 
 class Fingerprint:

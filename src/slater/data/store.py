@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.data.assemble import Block
-from slater.data.dataset import Dataset, Metadata, UnorderedTransitions
+from slater.data.dataset import Dataset, Metadata, UnorderedTransitions, stated
 from slater.data.episodes import Episodes
 from slater.data.formats.base import BLOCK_ROWS, damaged
 from slater.data.formats.store import HEADER_BYTES, StoreNotes, columns_of, is_store, settle
@@ -280,7 +280,8 @@ class StoredDataset:
         joined: Mapping[str, Any] = {
             name: np.concatenate([part[name] for part in parts]) for name in parts[0] if name != "source"
         }
-        return Dataset(**joined, cost_names=self.cost_names, metadata=self.metadata, source=self.source)
+        metadata = self.metadata if len(self._chosen) == len(self._all_episodes) else stated(self)
+        return Dataset(**joined, cost_names=self.cost_names, metadata=metadata, source=self.source)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_descriptor": None}

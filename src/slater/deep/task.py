@@ -7,7 +7,8 @@ costs: tau. Everything behind this door works in these units; `Task` knows the w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +75,18 @@ class Task:
         """Discounted sums of the raw utilities, shape (..., 1+I), from those of the scaled ones."""
         return np.asarray(values, dtype=np.float64) / self.scale
 
+    def identity(self, rows: str, *, limits: bool = True) -> str:
+        """SHA-256 (hex) of all that the task is made of and of `rows`, the fingerprint of its data.
+
+        The one answer to "is it the same task?", for runs that are resumed and for what is kept of a log.
+        limits: whether the limits count; what is fitted to a log serves all of them.
+        """
+        content = hashlib.sha256(rows.encode())
+        for field in fields(self):
+            if limits or field.name not in ("limits", "tau"):
+                content.update(f"\n{field.name} {_exact(getattr(self, field.name))}".encode())
+        return content.hexdigest()
+
     def describe(self) -> dict[str, Any]:
         """What a run's record says about the task, as JSON."""
         return {
@@ -85,7 +98,20 @@ class Task:
             "horizon": self.units.horizon,
             "limits": limit_records(self.limits, self.units),
             "scale": self.scale.tolist(),
+            "action_low": None if self.action_low is None else self.action_low.tolist(),
+            "action_high": None if self.action_high is None else self.action_high.tolist(),
         }
+
+
+def _exact(value: Any) -> str:
+    """A text that is equal for equal values only; a NumPy number is the same as Python's."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype.str} {value.shape} {value.tobytes().hex()}"
+    if is_dataclass(value):
+        return _exact([getattr(value, field.name) for field in fields(value)])
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_exact, value))}]"
+    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 #: a limit of this many times the largest discounted cost that the data allow is as good as none

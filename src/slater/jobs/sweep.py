@@ -110,6 +110,7 @@ class TrainJob:
 
 def refuse_other_plans(jobs: Sequence[TrainJob]) -> None:
     """Refuse a folder that holds another run than the one that is planned there, by what differs."""
+    from slater.deep.engine.folder import algorithm_of, refuse_other_task
     from slater.deep.engine.sources import open_for_training
 
     begun = [job for job in jobs if is_run(job.folder)]
@@ -117,11 +118,14 @@ def refuse_other_plans(jobs: Sequence[TrainJob]) -> None:
         return
     options = begun[0].options
     dataset = open_for_training(begun[0].data, options.get("memory", 4.0), options.get("reading"))
+    part, _ = without_held_out(dataset, begun[0].hold_out)
     for job in begun:
-        if found := differences(read_run(job.folder), job.plan(dataset)):
+        run = job.plan(dataset)
+        if found := differences(read_run(job.folder), run):
             raise InputError(
                 f"{job.folder} holds another run ({'; '.join(found)}); choose another folder, or remove it."
             )
+        refuse_other_task(job.folder, run, algorithm_of(run, part).task(part, run.limits))
 
 
 def differences(old: Run, new: Run) -> list[str]:

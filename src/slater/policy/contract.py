@@ -44,6 +44,7 @@ class Contract:
 
     actions: of continuous actions one entry per dimension, of discrete ones none; num_actions: of discrete
     limits: as given, one per cost; judged: sentences on what is estimated, and how
+    limit_status: cost -> "within", "above" or "not known" (`slater.runs.LimitStatus`)
     members: share of episodes and name of every policy of a mixture
     """
 
@@ -62,6 +63,7 @@ class Contract:
     fingerprint: str
     rows: int
     episodes: int
+    limit_status: Mapping[str, str]
     members: tuple[tuple[float, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -78,6 +80,7 @@ class Contract:
             )
         for name in ("limits", "judged"):
             fields[name] = tuple(map(str, fields[name]))
+        fields["limit_status"] = {str(cost): str(word) for cost, word in fields["limit_status"].items()}
         fields["members"] = tuple((float(share), str(what)) for share, what in fields["members"])
         return cls(**fields)
 

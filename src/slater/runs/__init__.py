@@ -11,9 +11,11 @@ from slater.runs.folder import SavedRun, find_runs, is_run, open_run
 from slater.runs.metrics import Metrics, MetricsFile, read_metrics
 from slater.runs.record import Record, Run, TaskRecord, read_run
 from slater.runs.result import LimitRecord, Member, Result, read_result
+from slater.runs.status import LimitStatus
 
 __all__ = [
     "LimitRecord",
+    "LimitStatus",
     "Member",
     "Metrics",
     "MetricsFile",

@@ -17,7 +17,9 @@ from slater.errors import InputError
 from slater.limits import Units
 from slater.runs.result import RESULT, LimitRecord
 
-__all__ = ["RECORD", "Record", "Run", "TaskRecord", "extend", "read_record", "read_run", "write_record"]
+__all__ = [
+    "RECORD", "Record", "Run", "TaskRecord", "read_record", "read_run", "write_extension", "write_record",
+]  # fmt: skip
 
 #: name of the file in the folder of a run
 RECORD = "run.json"
@@ -69,6 +71,8 @@ class TaskRecord:
     """What a run was told about its task: sizes, names, discount, steps of a full episode (or None), limits.
 
     scale: (1+I,) what reward and costs were multiplied by inside
+    action_low, action_high: (action_dim,) bounds of continuous actions, else None
+    identity: SHA-256 of the whole task with its data (`slater.deep.Task.identity`)
     """
 
     obs_dim: int
@@ -79,6 +83,9 @@ class TaskRecord:
     horizon: int | None
     limits: tuple[LimitRecord, ...]
     scale: tuple[float, ...]
+    action_low: tuple[float, ...] | None
+    action_high: tuple[float, ...] | None
+    identity: str
 
     @property
     def units(self) -> Units:
@@ -87,14 +94,19 @@ class TaskRecord:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> TaskRecord:
-        """What `Task.describe` gave."""
+        """What `Task.describe` gave, and the identity."""
         horizon = record["horizon"]
+        low, high = (
+            None if record[side] is None else tuple(map(float, record[side]))
+            for side in ("action_low", "action_high")
+        )
         return cls(
             obs_dim=int(record["obs_dim"]), action_dim=int(record["action_dim"]),
             discrete=bool(record["discrete"]), costs=tuple(map(str, record["costs"])),
             gamma=float(record["gamma"]), horizon=None if horizon is None else int(horizon),
             limits=tuple(map(LimitRecord.from_json, record["limits"])),
-            scale=tuple(map(float, record["scale"])),
+            scale=tuple(map(float, record["scale"])), action_low=low, action_high=high,
+            identity=str(record["identity"]),
         )  # fmt: skip
 
 
@@ -119,6 +131,19 @@ class Record:
     def steps(self) -> int:
         """Iterations in all."""
         return int(self.config["steps"])
+
+    def extended_to(self, steps: int) -> Record:
+        """The record with `steps` iterations in all; fewer than there are, are refused."""
+        if steps == self.steps:
+            return self
+        if steps < self.steps:
+            raise InputError(
+                f"the run has {self.steps} steps; it can be extended to more, not cut to {steps}."
+            )
+        return dataclasses.replace(
+            self, extended=(*self.extended, self.steps), config={**self.config, "steps": steps},
+            run=dataclasses.replace(self.run, settings={**self.run.settings, "steps": steps}),
+        )  # fmt: skip
 
 
 #: field of `Run` -> what its JSON may be
@@ -167,21 +192,14 @@ def read_run(folder: str | Path) -> Run:
     return read_record(folder).run
 
 
-def extend(folder: Path, steps: int) -> None:
-    """Give the run in `folder` more iterations, `steps` in all; its result, if it has one, is taken back."""
-    before = read_record(folder)
-    if steps == before.steps:
-        return
-    if steps < before.steps:
-        raise InputError(
-            f"the run in {folder} has {before.steps} steps; it can be extended to more, not cut to {steps}."
-        )
-    record = read_json(folder / RECORD, "a run")
-    record["extended"] = [*before.extended, before.steps]
-    record["run"]["settings"] = {**before.run.settings, "steps": steps}
-    record["config"]["steps"] = steps
+def write_extension(folder: Path, record: Record) -> None:
+    """Write what `Record.extended_to` gave; the result of before, if there is one, is taken back."""
+    kept = read_json(folder / RECORD, "a run")
+    kept["extended"] = list(record.extended)
+    kept["run"]["settings"] = dict(record.run.settings)
+    kept["config"]["steps"] = record.steps
     # in this order: a kill in between leaves a whole run of the old length or an unfinished one of the new
-    write_json(folder / RECORD, record)
+    write_json(folder / RECORD, kept)
     (folder / RESULT).unlink(missing_ok=True)
 
 
@@ -195,7 +213,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def write_record(folder: Path, run: Run, config: Any, task: Mapping[str, Any], env_id: str | None) -> None:
-    """Write `run.json`. config: a dataclass; task: what `Task.describe` gives; env_id: that of the data."""
+    """Write `run.json`. config: a dataclass; task: of a `TaskRecord`; env_id: that of the data."""
     record = {
         "version": __version__,
         "versions": installed_versions(),

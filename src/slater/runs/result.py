@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slater.disk import read_json, write_json
 from slater.errors import InputError
+from slater.runs.status import LimitStatus, is_above
 
 if TYPE_CHECKING:
     from slater.policy import Mixture, SavedPolicy
@@ -83,7 +84,8 @@ class Member:
 
 #: keys of `result.json` that are fields of `Result`; all others are `details`
 _FIELDS = (
-    "algorithm", "seed", "steps", "limits", "members", "mixture_estimates", "mixture_per_episode", "warnings",
+    "algorithm", "seed", "steps", "limits", "members", "limit_status", "trusted", "mixture_estimates",
+    "mixture_per_episode", "warnings",
 )  # fmt: skip
 
 
@@ -92,6 +94,8 @@ class Result:
     """What came out of a run: its policy, what is estimated about it from the data alone, and warnings.
 
     limits: in all units; members: every kept policy with its weight in the mixture
+    limit_status: cost -> whether its limit is kept, as far as the data tell; set where the run ends
+    trusted: whether the estimates passed their check on the data; the warnings say why not
     estimates: estimated discounted sums of reward and costs under the mixture, by name; None: not estimated
     per_episode: the same as sums over a full episode; None where no horizon is known either
     details: what the algorithm adds: certificate, model_check, ...; folder: where the run is
@@ -102,6 +106,8 @@ class Result:
     steps: int
     limits: tuple[LimitRecord, ...]
     members: tuple[Member, ...]
+    limit_status: Mapping[str, LimitStatus]
+    trusted: bool
     estimates: Mapping[str, float] | None = None
     per_episode: Mapping[str, float] | None = None
     warnings: tuple[str, ...] = ()
@@ -126,22 +132,9 @@ class Result:
         return shares
 
     @property
-    def keeps_limits(self) -> bool | None:
-        """Whether every limit is kept by the estimates; None where that is not known.
-
-        It is not known where nothing is estimated, or where limits would be kept by estimates that failed
-        their check on the data. Estimates above a limit count even then.
-        """
-        verdicts = [verdict for name, _, _, verdict in self.lines() if name != "reward"]
-        if "" in verdicts:
-            return None
-        return False if "ABOVE" in verdicts else True if self.trusted else None
-
-    @property
-    def trusted(self) -> bool:
-        """False where the estimates failed their check on the data; the warnings say how."""
-        found = self.details.get("estimate") or self.details.get("model_check")
-        return not isinstance(found, Mapping) or bool(found.get("trusted", True))
+    def status(self) -> LimitStatus:
+        """Whether all limits are kept, as far as it is known."""
+        return LimitStatus.of(self.limit_status.values())
 
     def lines(self) -> list[tuple[str, str, str, str]]:
         """Name, estimate, limit, verdict; per episode where a horizon is known, else discounted."""
@@ -153,10 +146,11 @@ class Result:
         lines = []
         for name in sums or dict.fromkeys(("reward", *limits)):
             value, limit = None if sums is None else sums[name], limits.get(name)
-            verdict = ""
-            if value is not None and limit is not None:
-                within = "within" if self.trusted else "within, by estimates that failed their check"
-                verdict = "ABOVE" if _above(value, limit) else within
+            verdict = "" if value is None or limit is None else str(self.limit_status[name])
+            if verdict == LimitStatus.ABOVE:
+                verdict = verdict.upper()
+            elif verdict == LimitStatus.NOT_KNOWN and not self.trusted:
+                verdict += ", by estimates that failed their check"
             lines.append((name, _figure(value, "not estimated"), _figure(limit), verdict))
         return lines
 
@@ -212,7 +206,7 @@ class Result:
             above = sum(
                 member.weight
                 for member in self.members
-                if most is not None and member.estimates and _above(member.estimates[limit.cost], most)
+                if most is not None and member.estimates and is_above(member.estimates[limit.cost], most)
             )
             if 0 < above < 1:
                 sentences.append(
@@ -253,6 +247,8 @@ class Result:
             "steps": self.steps,
             "limits": [vars(limit) for limit in self.limits],
             "members": [member.to_json() for member in self.members],
+            "limit_status": dict(self.limit_status),
+            "trusted": self.trusted,
         }
         if self.estimates is not None:
             record["mixture_estimates"] = dict(self.estimates)
@@ -260,11 +256,6 @@ class Result:
             record["mixture_per_episode"] = dict(self.per_episode)
         record |= self.details
         return record | ({"warnings": list(self.warnings)} if self.warnings else {})
-
-
-def _above(value: float, limit: float) -> bool:
-    """Whether an estimate is above a limit by more than its rounding."""
-    return not value <= limit * (1 + 1e-6) + 1e-9
 
 
 def _figure(value: float | None, missing: str = "") -> str:
@@ -283,24 +274,29 @@ def read_result(folder: str | Path) -> Result | None:
         return None
     record = read_json(path, "a result")
     try:
-        # before members had a kind, the fallback was known by its step
-        clone = (record.get("fallback") or {}).get("step")
         result = Result(
             algorithm=str(record["algorithm"]),
             seed=int(record["seed"]),
             steps=int(record["steps"]),
             limits=tuple(map(LimitRecord.from_json, record["limits"])),
-            members=tuple(_member(row, clone) for row in record["members"]),
+            members=tuple(_member(row) for row in record["members"]),
+            limit_status={str(cost): LimitStatus(word) for cost, word in record["limit_status"].items()},
+            trusted=bool(record["trusted"]),
             estimates=_numbers(record.get("mixture_estimates")),
             per_episode=_numbers(record.get("mixture_per_episode")),
             warnings=tuple(map(str, record.get("warnings", ()))),
             details={name: value for name, value in record.items() if name not in _FIELDS},
             folder=Path(folder),
         )
-        for sums in (result.estimates, result.per_episode, *(member.estimates for member in result.members)):
+        for sums in (
+            result.limit_status,
+            result.estimates,
+            result.per_episode,
+            *(member.estimates for member in result.members),
+        ):
             unknown = [limit.cost for limit in result.limits if sums is not None and limit.cost not in sums]
             if unknown:
-                raise ValueError(f"it limits {unknown[0]!r} and estimates {', '.join(sums or ())}")
+                raise ValueError(f"it limits {unknown[0]!r} and says something of {', '.join(sums or ())}")
         return result
     except KeyError as error:
         raise InputError(f"{path} is not readable as a result (it has no {error}).") from error
@@ -308,9 +304,8 @@ def read_result(folder: str | Path) -> Result | None:
         raise InputError(f"{path} is not readable as a result ({error}).") from error
 
 
-def _member(row: Mapping[str, Any], clone: int | None) -> Member:
-    step = int(row["step"])
-    kind = row.get("kind") or ("fallback" if step == clone else "iterate")
+def _member(row: Mapping[str, Any]) -> Member:
+    step, kind = int(row["step"]), row["kind"]
     estimates = _numbers(row.get("estimates"))
     spread = _numbers(row.get("spread"))
     return Member(step, str(kind), float(row["weight"]), estimates, bool(row.get("careful", False)), spread)

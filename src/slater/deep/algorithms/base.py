@@ -22,6 +22,7 @@ from slater.deep.ope.base import Check, Tick
 from slater.deep.task import Task, state_task
 from slater.errors import InputError
 from slater.limits import Limits, resolve_limits
+from slater.runs.status import LimitStatus
 
 __all__ = ["Algorithm", "Config", "ConfigT", "Member", "State", "fit_phases", "fit_preparation"]
 
@@ -231,6 +232,16 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         """A last look at the data, after training: whether the state's estimates can be trusted."""
         del task, state, dataset
         return Check()
+
+    def limit_status(
+        self, task: Task, members: Sequence[Member], weights: NDArray[np.float64], check: Check
+    ) -> Sequence[LimitStatus] | None:
+        """What is known of each limit under the mixture, in the order of costs, where the algorithm knows.
+
+        None: it is decided by the members' estimates, and by whether `check` trusts them.
+        """
+        del task, members, weights, check
+        return None
 
     def weigh(
         self, task: Task, state: State, data: Any, members: Sequence[Member], policies: Sequence[Any],

@@ -57,6 +57,7 @@ def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result
         fingerprint=run.fingerprint,
         rows=dataset.size,
         episodes=len(dataset.episodes),
+        limit_status={cost: str(known) for cost, known in result.limit_status.items()},
         members=tuple((member.weight, member.name) for member in acting),
     )
 

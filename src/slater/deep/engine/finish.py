@@ -18,7 +18,7 @@ from slater.deep.engine.judging import judge_members
 from slater.deep.task import Task
 from slater.policy import Mixture
 from slater.policy import save as save_policy
-from slater.runs import LimitRecord, Result, Run
+from slater.runs import LimitRecord, LimitStatus, Result, Run
 from slater.runs import Member as SavedMember
 from slater.runs.folder import save_kept
 from slater.runs.result import write_result
@@ -43,30 +43,47 @@ def finish(
     chosen = [k for k in range(len(members)) if weights[k] > 0]
     mixture = Mixture(tuple(policies[k].export(task) for k in chosen), weights[chosen])
     details = {**algorithm.report(task, state, members, weights), **check.report}
-    warnings = list(check.warnings)
+    warnings, trusted = list(check.warnings), check.trusted
     if run.estimate and any(members[k].estimates is None for k in chosen):
         members, judged, doubts = judge_members(
             algorithm, task, members, weights, policies, dataset, key, tick
         )
         details |= {"estimate": judged}
+        trusted = trusted and bool(judged.get("trusted", True))
         warnings += doubts
     estimates, per_episode = _estimates(task, members, weights)
     limits = tuple(map(LimitRecord.from_json, task.describe()["limits"]))
+    status = algorithm.limit_status(task, members, weights, check)
+    if status is None:
+        sums = estimates if per_episode is None else per_episode
+        status = [
+            LimitStatus.by_estimate(
+                None if sums is None else sums[limit.cost],
+                limit.discounted if per_episode is None else limit.episode,
+                trusted=trusted,
+            )
+            for limit in limits
+        ]  # fmt: skip
     result = Result(
         algorithm=run.algorithm,
         seed=run.seed,
         steps=steps,
         limits=limits,
         members=tuple(_recorded(task, m, w) for m, w in zip(members, weights, strict=True)),
+        limit_status=dict(zip(task.cost_names, status, strict=True)),
+        trusted=trusted,
         estimates=estimates,
         per_episode=per_episode,
-        warnings=(*warnings, *_excesses(limits, estimates, per_episode)),
+        warnings=(*warnings, *_excesses(limits, status, estimates, per_episode)),
         details=details,
         folder=folder.path,
     )
     contract = make_contract(run, task, dataset, result)
     save_policy(mixture, folder.path / "mixture.safetensors", contract)
-    alone = replace(contract, members=(), judged=("nothing is said about this policy alone",))
+    alone = replace(
+        contract, members=(), judged=("nothing is said about this policy alone",),
+        limit_status=dict.fromkeys(task.cost_names, str(LimitStatus.NOT_KNOWN)),
+    )  # fmt: skip
     save_policy(last.export(task), folder.path / "policy.safetensors", alone)
     for member, policy in zip(members, policies, strict=True):
         save_kept(folder.path, member.step, policy.export(task), alone)
@@ -106,17 +123,18 @@ def _estimates(
 
 
 def _excesses(
-    limits: Sequence[LimitRecord], estimates: dict[str, float] | None, per_episode: dict[str, float] | None
-) -> list[str]:
+    limits: Sequence[LimitRecord], status: Sequence[LimitStatus], estimates: dict[str, float] | None,
+    per_episode: dict[str, float] | None,
+) -> list[str]:  # fmt: skip
     """A sentence for every cost whose limit the mixture does not keep by its own estimate."""
     found = estimates if per_episode is None else per_episode
     if found is None:
         return []
     what = "as a discounted sum" if per_episode is None else "per episode"
     sentences = []
-    for limit in limits:
+    for limit, known in zip(limits, status, strict=True):
         most = limit.discounted if per_episode is None else limit.episode
-        if most is not None and found[limit.cost] > most * (1 + 1e-6) + 1e-9:
+        if known is LimitStatus.ABOVE and most is not None:
             sentences.append(
                 f"by its own estimate the mixture does not keep the limit on {limit.cost}: "
                 f"{found[limit.cost]:.3g} {what}, limit {most:.3g}. "

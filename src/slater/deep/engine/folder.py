@@ -23,12 +23,12 @@ from slater.deep.task import Task
 from slater.disk import write_atomic
 from slater.errors import InputError
 from slater.policy import Policy
-from slater.runs import Record, Run, is_run, read_run
-from slater.runs.record import write_record
+from slater.runs import Record, Run, TaskRecord, is_run, read_run
+from slater.runs.record import read_record, write_record
 from slater.runs.result import from_log
 
 __all__ = [
-    "RunFolder", "algorithm_of", "member_policies", "recorded_algorithm", "run_on",
+    "RunFolder", "algorithm_of", "member_policies", "recorded_algorithm", "refuse_other_task", "run_on",
 ]  # fmt: skip
 
 #: file of the whole state, the step and the members so far
@@ -55,6 +55,30 @@ def run_on(folder: str | Path, dataset: Dataset | StoredDataset) -> Run:
             f"the data is not what {folder} was started with ({run.data}): its fingerprint differs."
         )
     return run
+
+
+def _described(task: Task, run: Run) -> dict[str, Any]:
+    return {**task.describe(), "identity": task.identity(run.fingerprint)}
+
+
+def refuse_other_task(folder: Path, run: Run, task: Task) -> None:
+    """Refuse to go on with the run in `folder`, if there is one, as `run` on `task`: it was another task."""
+    if not is_run(folder):
+        return
+    before, now = read_record(folder).task, TaskRecord.from_json(_described(task, run))
+    if before.identity == now.identity:
+        return
+    names = [field.name for field in dataclasses.fields(before) if field.name != "identity"]
+    found = [
+        f"{name} was {getattr(before, name)} and is {getattr(now, name)}"
+        for name in names
+        if getattr(before, name) != getattr(now, name)
+    ]
+    raise InputError(
+        f"the task is not the one that {folder} was started with: "
+        f"{'; '.join(found) or 'how observations or values are scaled differs'}. Give the data as they were "
+        "read then, or train anew."
+    )
 
 
 def member_policies(folder: str | Path, dataset: Dataset) -> list[Policy]:
@@ -96,7 +120,7 @@ class RunFolder:
                     f"this run needs about {3 * state_bytes / 2**20 + 1:.0f} MB."
                 )
             if not is_run(self.path):
-                write_record(self.path, run, config, task.describe(), env_id)
+                write_record(self.path, run, config, _described(task, run), env_id)
             write_atomic(self.path / ".writable", b"")
             (self.path / ".writable").unlink()
         except OSError as error:

@@ -22,7 +22,13 @@ from slater.deep import checkpoint
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import on_device
 from slater.deep.engine.finish import finish
-from slater.deep.engine.folder import RunFolder, algorithm_of, recorded_algorithm, run_on
+from slater.deep.engine.folder import (
+    RunFolder,
+    algorithm_of,
+    recorded_algorithm,
+    refuse_other_task,
+    run_on,
+)
 from slater.deep.engine.iterations import (
     EXPLOSION,
     CompilingAhead,
@@ -36,9 +42,9 @@ from slater.disk import locked
 from slater.errors import InputError
 from slater.interrupts import on_interrupt
 from slater.limits import Limits, resolve_limits
-from slater.runs import MetricsFile, Result, Run, is_run
+from slater.runs import MetricsFile, Record, Result, Run, is_run
 from slater.runs.metrics import METRICS
-from slater.runs.record import extend, read_record
+from slater.runs.record import read_record, write_extension
 
 __all__ = [
     "DivergedError",
@@ -162,15 +168,15 @@ def resume(
     watcher, folder = watcher or Watcher(), Path(folder)
     run_on(folder, dataset)  # a folder that holds no run is refused before a lock is left in it
     with held(folder, watcher):
-        run = run_on(folder, dataset)
-        if steps is not None:
-            extend(folder, steps)
-        record = read_record(folder)
-        if not record.extended:
-            return Training(run, dataset, folder, watcher).go()
-        algorithm = recorded_algorithm(record)
+        run_on(folder, dataset)
+        before = read_record(folder)
+        record = before if steps is None else before.extended_to(steps)
+        algorithm = recorded_algorithm(record) if record.extended else algorithm_of(record.run, dataset)
         opened = open_data(record.run, algorithm, dataset)
-        return Training(record.run, dataset, folder, watcher, opened).go()
+        training = Training(record.run, dataset, folder, watcher, opened)
+        if record != before:
+            training.extends = record
+        return training.go()
 
 
 def open_data(
@@ -209,6 +215,8 @@ class Training:
         if opened is None:
             opened = open_data(run, algorithm_of(run, dataset), dataset)
         self.algorithm, self.task, self.source = opened
+        refuse_other_task(folder, run, self.task)
+        self.extends: Record | None = None  # written when all that could refuse it has been asked
         self.key = jax.random.key(run.seed)
 
     def go(self) -> Result:
@@ -263,6 +271,8 @@ class Training:
         env_id = self.dataset.metadata.env_id
         self.folder.claim(self.run, self.algorithm.config, self.task, checkpoint.size_of(initial), env_id)
         state, step = self.folder.load(initial)
+        if self.extends is not None:
+            write_extension(self.folder.path, self.extends)
         # of a run that was extended: what was kept only because it was the end is no longer a member
         self.folder.members = [m for m in self.folder.members if self.algorithm.keeps(m.step)]
         self.watcher.started(self.run, self.task, step)

@@ -238,7 +238,7 @@ def study(
     if cache is None:
         return _studied(dataset, task, settings, tick)
     cache.mkdir(parents=True, exist_ok=True)
-    path = cache / f"study-{_key(dataset, task, settings)}.safetensors"
+    path = cache / f"study-{study_name(dataset, task, settings)}.safetensors"
     if path in _last and path.exists():
         return replace(_last[path], task=task)
     found = _from_file(path, dataset, task, settings, tick)
@@ -282,12 +282,11 @@ def cache_folder() -> Path:
     return (Path(own) if own else base) / "studies"
 
 
-def _key(dataset: Dataset, task: Task, settings: StudySettings) -> str:
+def study_name(dataset: Dataset, task: Task, settings: StudySettings) -> str:
+    """What the study of a log is kept under: the task but for its limits, whose unit counts; and settings."""
     record = {
-        "version": VERSION, "data": dataset.fingerprint, "gamma": task.gamma, "whole": counts_episodes(task),
-        "horizon": task.units.horizon, "scale": task.scale.tolist(), "mean": task.obs_mean.tolist(),
-        "settings": dataclasses.asdict(settings),
-        "source": None if dataset.source is None else [str(name) for name in dataset.source],
+        "version": VERSION, "whole": counts_episodes(task),
+        "task": task.identity(dataset.fingerprint, limits=False), "settings": dataclasses.asdict(settings),
     }  # fmt: skip
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:20]
 
@@ -340,7 +339,7 @@ def _studied(dataset: Dataset, task: Task, settings: StudySettings, tick: Tick |
         divergence = np.nanmean(densities[judge], axis=1) - likelihoods[: len(train)]
     return Study(
         task, cohorts, policies, likelihoods, divergence, ensemble, sums,
-        dataset.initial_observations, _key(dataset, task, settings), settings.steering,
+        dataset.initial_observations, study_name(dataset, task, settings), settings.steering,
     )  # fmt: skip
 
 
@@ -386,6 +385,6 @@ def _read(path: Path, dataset: Dataset, task: Task, settings: StudySettings) -> 
     )  # fmt: skip
     return Study(
         task, cohorts, policies, np.array(record["likelihoods"]), np.array(record["divergence"]), ensemble,
-        outcomes(dataset, task), dataset.initial_observations, _key(dataset, task, settings),
+        outcomes(dataset, task), dataset.initial_observations, study_name(dataset, task, settings),
         settings.steering,
     )  # fmt: skip
