@@ -80,7 +80,9 @@ def errors(path: Path, limit: str) -> dict[str, Any]:
     data = load(path)
     task = state_task(data, resolve_limits([limit], data.cost_names), 0.99)
     cohorts = find_cohorts(data, task, CloneSettings())
-    trained = {one.name: one.policy for one in load_behaviour(behaviour_path(path.stem)).sources}
+    trained: dict[str, Any] = {
+        one.name: one.policy for one in load_behaviour(behaviour_path(path.stem)).sources
+    }
     sources = [source(trained[name], task) for name in cohorts.names]
     logged, _ = cohorts.means(outcomes(data, task))
     size = np.array([np.abs(logged[:, 0]).max()]), np.maximum(logged[:, 1], task.tau[0])

@@ -1,11 +1,10 @@
-"""SAC's return per processor minute: the loop of `slater collect` against that of `slater behaviours train`.
+"""SAC's return per processor minute, in the loop of `slater behaviours train` and `slater collect`.
 
     python -m benchmarks.sac --seconds 600 --seeds 1 2 3
 
-Both train on R alone, from nothing, for the same processor time; programs are compiled before the clock
-starts. The loop of `slater collect` has networks of 2 x 128, batches of 128 and one update a step, as in
-scripts/make_data_of_results.sh. Return: mean of the training episodes that ended in the last tenth of the
-time.
+Training on R alone, from nothing; programs are compiled before the clock starts. Return: mean of the training
+episodes that ended in the last tenth of the time. Rows with the loop "before" in benchmarks/results/sac.json
+are of the loop that `slater collect` had until commit 966b142.
 """
 
 from __future__ import annotations
@@ -15,60 +14,39 @@ import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from slater.collect.learning import learn
 from slater.collect.recipes import recipe
-from slater.collect.sac import SACConfig
 from slater.collect.training import Recipe, Segment, train
 
 RESULTS = Path(__file__).parent / "results" / "sac.json"
-BEFORE = SACConfig(hidden=(128, 128), batch_size=128)
 
 
 class _TimeIsUpError(Exception):
     pass
 
 
-def _before(settings: Recipe, seed: int, steps: int, heard: Callable[[int, list[float]], None]) -> None:
+def measure(settings: Recipe, seconds: float) -> dict[str, float]:
+    """Steps and return after so many processor seconds."""
     with tempfile.TemporaryDirectory() as folder:
-
-        def watch(done: int, episode: Any, figures: Any) -> None:
-            heard(done, [episode.total_return])
-
-        learn(settings.env_id, np.zeros(1), steps, seed, BEFORE, Path(folder), watch)
-
-
-def _after(settings: Recipe, seed: int, steps: int, heard: Callable[[int, list[float]], None]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-
-        def watch(segment: Segment) -> None:
-            heard(segment.steps, [segment.mean_return] * segment.episodes)
-
-        train(replace(settings, steps=steps, free=1.0, keep=1, seed=seed), Path(folder), watch)
-
-
-def measure(loop: Callable[..., None], settings: Recipe, seed: int, seconds: float) -> dict[str, float]:
-    """Steps and return of one loop after so many processor seconds."""
-    loop(settings, seed, 3_000, lambda *_: None)  # compiles
+        train(replace(settings, steps=3_000), Path(folder))  # compiles
     begun = time.process_time()
-    seen: list[tuple[float, int, float]] = []
+    seen: list[tuple[float, Segment]] = []
 
-    def heard(steps: int, returns: list[float]) -> None:
-        spent = time.process_time() - begun
-        seen.extend((spent, steps, value) for value in returns)
-        if spent > seconds:
+    def heard(segment: Segment) -> None:
+        seen.append((time.process_time() - begun, segment))
+        if seen[-1][0] > seconds:
             raise _TimeIsUpError
 
-    with contextlib.suppress(_TimeIsUpError):
-        loop(settings, seed, 10**9, heard)
-    last = [value for spent, _, value in seen if spent > 0.9 * seconds] or [seen[-1][2]]
-    return {"steps": seen[-1][1], "return": float(np.mean(last)), "episodes": len(last)}
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(_TimeIsUpError):
+        train(replace(settings, steps=10**9), Path(folder), heard)
+    last = [part for spent, part in seen if spent > 0.9 * seconds and part.episodes]
+    episodes = [part.episodes for part in last]
+    mean = np.average([part.mean_return for part in last], weights=episodes)
+    return {"steps": seen[-1][1].steps, "return": float(mean), "episodes": sum(episodes)}
 
 
 def main() -> None:
@@ -81,17 +59,16 @@ def main() -> None:
     rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     for task in options.tasks:
         for seed in options.seeds:
-            for name, loop in (("before", _before), ("after", _after)):
-                row = {"task": task, "seed": seed, "seconds": options.seconds, "loop": name}
-                rows = [old for old in rows if {key: old[key] for key in row} != row]
-                row |= measure(loop, recipe(task), seed, options.seconds)
-                rows.append(row)
-                print(
-                    f"{task:<11} seed {seed} {name:<6} {options.seconds:5.0f} processor s: "
-                    f"{row['steps']:>8,} steps, return {row['return']:8.1f} ({row['episodes']} episodes)",
-                    flush=True,
-                )
-                RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+            row = {"task": task, "seed": seed, "seconds": options.seconds, "loop": "after"}
+            rows = [old for old in rows if {key: old[key] for key in row} != row]
+            row |= measure(replace(recipe(task), free=1.0, keep=1, seed=seed), options.seconds)
+            rows.append(row)
+            print(
+                f"{task:<11} seed {seed} {options.seconds:5.0f} processor s: {row['steps']:>8,} steps, "
+                f"return {row['return']:8.1f} ({row['episodes']} episodes)",
+                flush=True,
+            )
+            RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,19 +14,19 @@ import pytest
 from slater import cli, data
 from slater.collect import Recording, load_behaviour, record_behaviour, save_behaviour
 from slater.collect import benchmark as benchmark_by_name
-from slater.collect.behaviour import Behaviour, Trained, chosen_policies
+from slater.collect.behaviour import Behaviour, Trained, behaviour_of_training, chosen_policies
 from slater.collect.benchmark import BENCHMARKS, Benchmark, behaviour_path
-from slater.collect.penalised_sac import LearnerConfig
 from slater.collect.recipes import RECIPES
 from slater.collect.recording import recorded_source
-from slater.collect.training import Recipe, Segment, finished_behaviour, train
+from slater.collect.sac import SACConfig
+from slater.collect.training import Recipe, Segment, train
 from slater.deep import checkpoint
 from slater.deep.engine.training import Interrupted
 from slater.errors import InputError
 from slater.policy import GaussianPolicy
 from slater.report.datasets import SourceMeans, best_mixture_of_sources
 
-QUICK = LearnerConfig(hidden=(32,), batch_size=64, learning_rate=3e-3, updates_per_step=1.0)
+QUICK = SACConfig(hidden=(32,), batch_size=64, learning_rate=3e-3, updates_per_step=1.0)
 TOY = Recipe(
     "collect_toys:Pay?costs=pay", 10, 1_600, (2.0,), free=0.5, penalty_rate=10.0, keep=16, start_steps=80,
     config=QUICK,
@@ -89,7 +89,7 @@ def test_another_recipe_in_the_same_place_is_refused(trained: Path) -> None:
 
 def test_a_file_gives_back_the_behaviour(trained: Path, tmp_path: Path) -> None:
     """What is in the file is what was trained, in half precision, with its curve and its settings."""
-    behaviour = finished_behaviour(TOY, trained, (2.0,))
+    behaviour = behaviour_of_training(trained, (2.0,))
     save_behaviour(behaviour, tmp_path / "toy.safetensors")
     read = load_behaviour(tmp_path / "toy.safetensors")
     assert (read.env_id, read.limits, read.recipe) == (TOY.env_id, (2.0,), TOY.record())
@@ -110,8 +110,6 @@ def test_the_command_writes_what_was_trained(
     shutil.copytree(trained, tmp_path / "work" / "ballrun")
     monkeypatch.setitem(RECIPES, "ballrun", TOY)
     monkeypatch.setitem(BENCHMARKS, "ballrun", Benchmark(4, (2.0,)))
-    here = "slater.commands.behaviours.run_jobs"
-    monkeypatch.setattr(here, lambda work, jobs, workers: ((job, work(job)) for job in jobs))
     words = ["behaviours", "train", "ballrun", "--work", str(tmp_path / "work"), "--out", str(tmp_path)]
     assert cli.main(words) == 0
     assert "ballrun.safetensors, 1,600 steps" in capsys.readouterr().out

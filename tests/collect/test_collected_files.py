@@ -14,7 +14,7 @@ if find_spec("pybullet") is None or find_spec("bullet_safety_gym") is None:
     pytest.skip(install.BULLET, allow_module_level=True)
 
 from slater import data
-from slater.collect import CollectionPlan, SACConfig, collect
+from slater.collect import CollectionPlan, Recording, SACConfig, collect
 
 FIELDS = ("observations", "next_observations", "actions", "rewards", "costs", "terminals", "timeouts")
 
@@ -34,10 +34,10 @@ numpy.savez(sys.argv[2], **env.unwrapped.get_dataset(h5path=sys.argv[1]))
 def collected(tmp_path_factory):
     path = tmp_path_factory.mktemp("collected") / "SafetyBallCircle-v0-200-4.hdf5"
     # two short looks at the task, without learning: what is tested is the file
-    config = SACConfig(hidden=(8,), batch_size=8, start_steps=10_000)
     plan = CollectionPlan(
-        "bullet/BallCircle", ((0.0,),), steps=400, episodes=2, keep_training=True, config=config
-    )
+        "bullet/BallCircle", ((0.0,),), steps=800, start_steps=10_000, recording=Recording(episodes=4),
+        config=SACConfig(hidden=(8,), batch_size=8),
+    )  # fmt: skip
     return path, collect(plan, path)
 
 

@@ -12,7 +12,7 @@ from slater.collect.benchmark import benchmark
 from slater.collect.recording import Recording, record_behaviour
 
 if TYPE_CHECKING:
-    from slater.collect.plan import CollectionPlan, collect
+    from slater.collect.collecting import CollectionPlan, collect
     from slater.collect.sac import SACConfig
     from slater.collect.training import Recipe, train
 
@@ -32,8 +32,8 @@ __all__ = [
 
 #: names that need JAX -> their module; recording does not need it
 _TRAINING = {
-    "CollectionPlan": "plan",
-    "collect": "plan",
+    "CollectionPlan": "collecting",
+    "collect": "collecting",
     "SACConfig": "sac",
     "Recipe": "training",
     "train": "training",

@@ -2,7 +2,7 @@
 
     metadata["slater"]                        JSON: format, environment, sources, recipe, learning curve
     NAME/layers.0.weight, NAME/layers.0.bias  float16, a policy's network, for each source NAME
-    low, high                                 float32, bounds of the actions
+    low, high                                 float32, bounds of the actions; none where they are numbers
 
 A policy *is* its weights in float16: nothing is rounded when it is read, and densities are those of the file.
 """
@@ -10,46 +10,51 @@ A policy *is* its weights in float16: nothing is rounded when it is read, and de
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from slater.disk import write_atomic
+from slater.disk import read_json_lines, write_atomic
+from slater.envs import make
 from slater.errors import InputError
-from slater.policy import GaussianPolicy
+from slater.policy import CategoricalPolicy, GaussianPolicy
 
 __all__ = [
     "Behaviour",
     "Trained",
     "behaviour_of_training",
     "chosen_policies",
+    "kept_policies",
     "load_behaviour",
-    "read_training",
+    "policy_of",
     "save_behaviour",
 ]
 
 FORMAT = 1
+#: range of the logarithm of a policy's standard deviation, before the tanh
+LOG_STD_RANGE = (-5.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Trained:
     """One policy of a behaviour.
 
-    steps, penalty: of its training when it was kept; training_return, training_cost: means per episode over
-    the training episodes just before
+    steps, penalty: of its training when it was kept (a penalty for each cost, if several were given);
+    training_return, training_cost: means per episode over the training episodes around it
     """
 
     name: str
     steps: int
-    penalty: float
+    penalty: float | tuple[float, ...]
     training_return: float
     training_cost: float
-    policy: GaussianPolicy = field(repr=False)
+    policy: GaussianPolicy | CategoricalPolicy = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -67,10 +72,22 @@ class Behaviour:
     curve: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
 
+def policy_of(
+    arrays: Mapping[str, NDArray[Any]], low: NDArray[Any] | None, high: NDArray[Any] | None
+) -> GaussianPolicy | CategoricalPolicy:
+    """The policy with weights `w0`, `w1` ... and biases `b0` ...; without bounds its actions are numbers."""
+    layers = sum(name.startswith("w") for name in arrays)
+    weights, biases = (tuple(arrays[f"{k}{n}"].astype(np.float32) for n in range(layers)) for k in "wb")
+    scales = np.zeros(len(weights[0]), np.float32), np.ones(len(weights[0]), np.float32)
+    if low is None or high is None:
+        return CategoricalPolicy(weights, biases, *scales)
+    return GaussianPolicy(weights, biases, *scales, low, high, LOG_STD_RANGE)
+
+
 def save_behaviour(behaviour: Behaviour, path: str | Path) -> None:
     """Write `behaviour` to one file."""
     first = behaviour.sources[0].policy
-    tensors = {"low": first.low, "high": first.high}
+    tensors = {"low": first.low, "high": first.high} if isinstance(first, GaussianPolicy) else {}
     for source in behaviour.sources:
         for index, (weight, bias) in enumerate(zip(source.policy.weights, source.policy.biases, strict=True)):
             tensors[f"{source.name}/layers.{index}.weight"] = np.ascontiguousarray(weight, np.float16)
@@ -79,7 +96,7 @@ def save_behaviour(behaviour: Behaviour, path: str | Path) -> None:
         "format": FORMAT,
         "env_id": behaviour.env_id,
         "limits": list(behaviour.limits),
-        "log_std_range": list(first.log_std_range),
+        "log_std_range": list(LOG_STD_RANGE),
         "sources": [
             {
                 "name": source.name, "steps": source.steps, "penalty": source.penalty,
@@ -100,20 +117,17 @@ def load_behaviour(path: str | Path) -> Behaviour:
         with safe_open(str(path), "np") as file:
             record = json.loads((file.metadata() or {})["slater"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no iterator
-        if record["format"] != FORMAT:
+        if record["format"] != FORMAT or tuple(record["log_std_range"]) != LOG_STD_RANGE:
             raise InputError(f"{path} has format {record['format']}; this version of Slater reads {FORMAT}.")
         sources = []
         for entry in record["sources"]:
             prefix = f"{entry['name']}/layers."
-            layers = sum(name.startswith(prefix) for name in tensors) // 2
-            weights = tuple(tensors[f"{prefix}{k}.weight"].astype(np.float32) for k in range(layers))
-            biases = tuple(tensors[f"{prefix}{k}.bias"].astype(np.float32) for k in range(layers))
-            width = len(weights[0])
-            low_log, high_log = record["log_std_range"]
-            policy = GaussianPolicy(
-                weights, biases, np.zeros(width, np.float32), np.ones(width, np.float32), tensors["low"],
-                tensors["high"], (float(low_log), float(high_log)),
-            )  # fmt: skip
+            layers = range(sum(name.startswith(prefix) for name in tensors) // 2)
+            arrays = {f"w{k}": tensors[f"{prefix}{k}.weight"] for k in layers}
+            arrays |= {f"b{k}": tensors[f"{prefix}{k}.bias"] for k in layers}
+            if isinstance(entry["penalty"], list):
+                entry["penalty"] = tuple(entry["penalty"])
+            policy = policy_of(arrays, tensors.get("low"), tensors.get("high"))
             sources.append(Trained(policy=policy, **entry))
         return Behaviour(
             record["env_id"],
@@ -128,16 +142,46 @@ def load_behaviour(path: str | Path) -> Behaviour:
         raise InputError(f"{path} is not a behaviour file: {' '.join(str(error).split())}.") from None
 
 
-def read_training(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[int, Path]]:
-    """Recipe, curve (one entry per segment) and kept policies (by steps) of a training folder."""
+def kept_policies(folder: Path, *, so_far: bool = False) -> Behaviour:
+    """All policies that a finished training in `folder` kept, named by their steps.
+
+    Returns and costs are those of the training episodes in the two segments around each. so_far: take what
+    an unfinished training has; the curve says how far it came.
+    """
     try:
         recipe = json.loads((folder / "recipe.json").read_text())
-        lines = [json.loads(line) for line in (folder / "curve.jsonl").read_text().splitlines()]
     except OSError:
-        raise InputError(f"{folder} has no trained behaviours.") from None
+        raise InputError(f"{folder} has no trained policies.") from None
     # a segment that was run again after a stop is there twice
-    curve = list({line["number"]: line for line in lines}.values())
-    return recipe, curve, {int(path.stem): path for path in sorted((folder / "policies").glob("*.npz"))}
+    curve = list({line["number"]: line for line in read_json_lines(folder / "curve.jsonl")}.values())
+    paths = sorted((folder / "policies").glob("*.npz"))
+    if not paths or not curve or (curve[-1]["steps"] < recipe["steps"] and not so_far):
+        raise InputError(f"the training in {folder} is not finished; train it to its end first.")
+    env = make(recipe["env_id"])
+    space: Any = env.action_space
+    discrete = hasattr(space, "n")
+    low, high = (None, None) if discrete else (space.low.astype(np.float32), space.high.astype(np.float32))
+    env.close()
+    segment = recipe["horizon"] * recipe["rounds"] * recipe["environments"]
+    penalties = {line["steps"]: line["penalty"] for line in curve}
+    sources = []
+    for path in paths:
+        steps = int(path.stem)
+        # the segment after a policy was kept is run by it, a little changed; so is the one before
+        near = [line for line in curve if abs(line["steps"] - steps) <= segment and line["episodes"]]
+        weights = [line["episodes"] for line in near]
+        means = [
+            float(np.average([line[k] for line in near], weights=weights)) if near else float("nan")
+            for k in ("mean_return", "mean_cost")
+        ]
+        with np.load(path) as arrays:
+            halves = {name: arrays[name].astype(np.float16) for name in arrays.files}
+        policy = policy_of(halves, low, high)
+        penalty = penalties[steps]
+        if isinstance(penalty, list):
+            penalty = tuple(penalty)
+        sources.append(Trained(f"{steps:,} steps", steps, penalty, means[0], means[1], policy))
+    return Behaviour(recipe["env_id"], (), tuple(sources), recipe, tuple(curve))
 
 
 def chosen_policies(
@@ -172,47 +216,11 @@ def chosen_policies(
     return [(role, number) for number, role in first_role.items()]
 
 
-def behaviour_of_training(
-    folder: Path, limits: Sequence[float], low: np.ndarray, high: np.ndarray, *, so_far: bool = False
-) -> Behaviour:
-    """The behaviour of a finished training; returns and costs are those of the training episodes.
-
-    A kept policy is judged by the episodes of the two segments around it. so_far: take what an unfinished
-    training has; the file's curve says how far it came.
-    """
-    recipe, curve, kept = read_training(folder)
-    if not kept or not curve or (curve[-1]["steps"] < recipe["steps"] and not so_far):
-        raise InputError(f"the training in {folder} is not finished; train it to its end first.")
-    candidates = []
-    for steps in kept:
-        near = [line for line in curve if abs(line["steps"] - steps) <= _segment(recipe) and line["episodes"]]
-        # the segment after a policy was kept is run by it, a little changed; so is the one before
-        weights = np.array([line["episodes"] for line in near], dtype=np.float64)
-        means = [
-            np.average([line[k] for line in near], weights=weights) for k in ("mean_return", "mean_cost")
-        ]
-        candidates.append((steps, float(means[0]), float(means[1])))
-    penalties = {line["steps"]: line["penalty"] for line in curve}
-    sources = []
-    for role, number in chosen_policies(candidates, limits):
-        steps, mean_return, mean_cost = candidates[number]
-        with np.load(kept[steps]) as arrays:
-            layers = len(arrays.files) // 2
-            weights16 = tuple(arrays[f"w{k}"].astype(np.float16).astype(np.float32) for k in range(layers))
-            biases16 = tuple(arrays[f"b{k}"].astype(np.float16).astype(np.float32) for k in range(layers))
-        width = len(weights16[0])
-        policy = GaussianPolicy(
-            weights16,
-            biases16,
-            np.zeros(width, np.float32),
-            np.ones(width, np.float32),
-            low,
-            high,
-            (-5.0, 1.0),
-        )
-        sources.append(Trained(role, steps, penalties[steps], mean_return, mean_cost, policy))
-    return Behaviour(recipe["env_id"], tuple(limits), tuple(sources), recipe, tuple(curve))
-
-
-def _segment(recipe: dict[str, Any]) -> int:
-    return int(recipe["horizon"] * recipe["rounds"] * recipe["environments"])
+def behaviour_of_training(folder: Path, limits: Sequence[float], *, so_far: bool = False) -> Behaviour:
+    """The behaviour of a finished training: see `kept_policies`, and `chosen_policies` for which of them."""
+    kept = kept_policies(folder, so_far=so_far)
+    candidates = [(one.steps, one.training_return, one.training_cost) for one in kept.sources]
+    sources = tuple(
+        replace(kept.sources[number], name=role) for role, number in chosen_policies(candidates, limits)
+    )
+    return replace(kept, limits=tuple(limits), sources=sources)

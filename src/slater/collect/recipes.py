@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from slater.collect.penalised_sac import LearnerConfig
+from slater.collect.sac import SACConfig
 from slater.collect.training import Recipe
 from slater.errors import InputError
 
 __all__ = ["RECIPES", "recipe"]
 
-_ONE_STEP = LearnerConfig(returns_over=1)
+_ONE_STEP = SACConfig(returns_over=1)
 _BULLET_TARGETS = (40.0, 20.0, 10.0, 1.0)
 
 

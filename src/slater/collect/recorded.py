@@ -1,4 +1,4 @@
-"""Episodes one after the other, growing: a replay memory while learning, a dataset afterwards."""
+"""Episodes one after the other, growing; a dataset afterwards, of all of them or of some."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from slater.data import Dataset, Metadata
 from slater.envs import Transitions
 
-__all__ = ["RecordedEpisodes"]
+__all__ = ["RecordedEpisodes", "thin"]
+
+#: cells of `thin`'s grid along return and along cost
+CELLS = 20
 
 _FIELDS = (
     "observations",
@@ -89,26 +92,6 @@ class RecordedEpisodes:
             block = {name: other._arrays[name][start:stop] for name in _FIELDS}
             self._extend(block, stop - start, other.sources[number])
 
-    def gather(self, index: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-        """s, a, r, costs, terminal, s' of the rows at `index`, of any shape."""
-        names = ("observations", "actions", "rewards", "costs", "terminals", "next_observations")
-        return tuple(self._arrays[name][index] for name in names)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything, as arrays; `from_arrays` reads it back."""
-        held = {name: array[: self._size] for name, array in self._arrays.items()}
-        episodes = np.array(self.episodes, dtype=np.int64).reshape(-1, 2)
-        return {**held, "episodes": episodes, "sources": np.array(self.sources, dtype=np.str_)}
-
-    @staticmethod
-    def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> RecordedEpisodes:
-        """What `arrays` gave."""
-        rows = RecordedEpisodes()
-        for (start, stop), source in zip(arrays["episodes"], arrays["sources"], strict=True):
-            block = {name: arrays[name][start:stop] for name in _FIELDS}
-            rows._extend(block, int(stop - start), str(source))
-        return rows
-
     def sums(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Undiscounted return and scalar cost of each episode."""
         starts = [start for start, _ in self.episodes]
@@ -119,13 +102,41 @@ class RecordedEpisodes:
 
     def dataset(self, cost_names: tuple[str, ...], metadata: Metadata) -> Dataset:
         """As a dataset; with propensities if all are known, with sources if all are."""
-        held = self.arrays()
+        held = {name: array[: self._size] for name, array in self._arrays.items()}
         optional: dict[str, NDArray[Any]] = {}
         if not np.isnan(held["propensity"]).any():
             optional["propensity"] = held["propensity"]
         if all(self.sources):
-            optional["source"] = held["sources"]
+            optional["source"] = np.array(self.sources, dtype=np.str_)
         names = ("observations", "next_observations", "actions", "rewards", "costs", "terminals", "timeouts")
         return Dataset.from_arrays(
             **{name: held[name] for name in names}, **optional, cost_names=cost_names, metadata=metadata
         )
+
+
+def _cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The cell of each value, on an even grid between the smallest and the largest."""
+    spread = float(np.ptp(values))
+    if spread == 0.0:
+        return np.zeros(len(values), np.int64)
+    return np.asarray(np.minimum((values - values.min()) / spread * CELLS, CELLS - 1), dtype=np.int64)
+
+
+def thin(
+    returns: NDArray[np.float64], costs: NDArray[np.float64], keep: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Numbers of `keep` episodes (all, if there are no more), in order.
+
+    Every cell gives the same number of episodes as long as it has them, drawn at random within the cell:
+    crowded corners are thinned, rare ones stay whole.
+    """
+    cell = _cells(returns) * CELLS + _cells(costs)
+    # rank of each episode within its cell, in a random order; low ranks are taken first
+    order = rng.permutation(len(cell))
+    rank = np.empty(len(cell), np.int64)
+    seen: dict[int, int] = {}
+    for number in order:
+        rank[number] = seen.setdefault(int(cell[number]), 0)
+        seen[int(cell[number])] += 1
+    taken = order[np.argsort(rank[order], kind="stable")][:keep]
+    return np.sort(taken)

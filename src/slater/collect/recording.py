@@ -13,12 +13,12 @@ import numpy as np
 
 from slater import __version__
 from slater.collect.behaviour import Behaviour, load_behaviour
-from slater.collect.recorded import RecordedEpisodes
-from slater.collect.sources import ClippedSource, SourcePolicy, SquashedSource
+from slater.collect.recorded import RecordedEpisodes, thin
+from slater.collect.sources import ClippedSource, SourcePolicy, SquashedSource, UniformSource
 from slater.data import Dataset, Metadata
 from slater.envs import Workers, make, record
 from slater.errors import InputError
-from slater.policy import GaussianPolicy
+from slater.policy import CategoricalPolicy, GaussianPolicy
 
 __all__ = [
     "PAPER_WAY", "DensityCheck", "DensitySummary", "Recording", "check_densities", "record_behaviour",
@@ -33,9 +33,10 @@ class Recording:
 
     episodes: of each source
     noise: `squashed`: standard deviation added to the policy's own before the tanh; `clipped`: standard
-    deviation
-        in half action ranges, added to the action, which is then clipped (the paper's way, with .15)
+        deviation in half action ranges, added to the action, which is then clipped (the paper's way, with
+        .15); actions that are numbers: probability of a uniform one
     mean_only: the policy's own randomness is left out, only the noise is there
+    thin: episodes to keep in all, taken evenly from a grid of return and cost; None: all
     """
 
     episodes: int = 100
@@ -43,10 +44,17 @@ class Recording:
     how: Literal["squashed", "clipped"] = "squashed"
     mean_only: bool = False
     seed: int = 1
+    thin: int | None = None
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
             raise InputError(f"episodes must be at least 1, not {self.episodes}.")
+        if self.thin is not None and self.thin < 1:
+            raise InputError(f"thin must be at least 1, not {self.thin}.")
+        if not 0.0 <= self.noise < np.inf:
+            raise InputError(f"noise must be a number of at least 0, not {self.noise}.")
+        if self.noise == 0.0 and (self.mean_only or self.how == "clipped"):
+            raise InputError("noise must be above 0 here: without it, actions have no density.")
         if self.seed < 0:
             raise InputError(f"the seed must be at least 0, not {self.seed}.")
         if self.how not in ("squashed", "clipped"):
@@ -57,8 +65,10 @@ class Recording:
 PAPER_WAY: Mapping[str, Any] = {"how": "clipped", "noise": 0.15}
 
 
-def recorded_source(policy: GaussianPolicy, recording: Recording) -> SourcePolicy:
+def recorded_source(policy: GaussianPolicy | CategoricalPolicy, recording: Recording) -> SourcePolicy:
     """The policy as it is recorded; it also gives the densities that the log holds."""
+    if isinstance(policy, CategoricalPolicy):
+        return UniformSource(policy, recording.noise, recording.mean_only)
     kind = SquashedSource if recording.how == "squashed" else ClippedSource
     return kind(policy, recording.noise, recording.mean_only)
 
@@ -106,12 +116,21 @@ def record_behaviour(
                 rows.append(part, episode.terminated, propensity=propensity, source=trained.name)
     settings = {"episodes": recording.episodes, "noise": recording.noise, "how": recording.how}
     settings |= {"mean_only": recording.mean_only, "seed": recording.seed}
+    if recording.thin is not None:
+        settings["thin"] = recording.thin
+        everything, rows = rows, RecordedEpisodes()
+        rng = np.random.default_rng([recording.seed, 2])
+        rows.extend(everything, thin(*everything.sums(), recording.thin, rng))
+    actions: Any = (
+        {"num_actions": int(space.n)}
+        if hasattr(space, "n")
+        else {bound: tuple(map(float, getattr(space, bound[7:]))) for bound in ("action_low", "action_high")}
+    )
     metadata = Metadata(
         env_id=behaviour.env_id,
         horizon=max(stop - start for start, stop in rows.episodes),
         notes={"made by": f"slater collect {__version__}", "recording": json.dumps(settings), **file},
-        action_low=tuple(map(float, space.low)),  # type: ignore[attr-defined]
-        action_high=tuple(map(float, space.high)),  # type: ignore[attr-defined]
+        **actions,
     )
     return rows.dataset(costs, metadata)
 

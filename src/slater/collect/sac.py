@@ -1,18 +1,20 @@
-"""Soft actor-critic on a penalised reward, in JAX: pure functions on one state.
+"""Soft actor-critic whose critics keep return and costs apart, so that the penalty may move while it learns.
 
-Maximises E sum gamma^t (r_t + alpha H(pi(.|s_t))) where r = scale * (R - lambda.C) (Haarnoja et al., 2018),
-with two critics and the smaller of their values, targets that follow by Polyak averaging, and a temperature
-alpha that keeps the entropy near its target. For discrete actions the same formulas hold with exact
-expectations over actions.
+Maximises E sum gamma^t (R - lambda.C + alpha H) (Haarnoja et al., arXiv 1812.05905). Each of the two critics
+has one output for the return to come (with entropy) and one for each cost to come; the smaller critic is
+chosen by the value of R - lambda.C. All parts obey a linear Bellman equation, so for a fixed lambda this is
+SAC on R - lambda.C; when lambda moves, what was learned stays true and only the policy has to follow. For
+discrete actions the same formulas hold with exact expectations over actions.
 
-Reference: Haarnoja et al., Soft Actor-Critic Algorithms and Applications, arXiv 1812.05905.
+What makes it cheap per processor second: returns of several steps, an actor that moves at every second update
+of the critics, large steps of Adam, and rows that are gathered from one packed array.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,203 +23,197 @@ import numpy as np
 import optax
 from jax import Array
 
-from slater.deep.nets.critic import Critic
-from slater.deep.nets.mlp import MLP, polyak
+from slater.collect.behaviour import LOG_STD_RANGE
+from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import Categorical, Gaussian, PolicyNetwork
 from slater.errors import InputError
-from slater.policy import CategoricalPolicy, GaussianPolicy
 
-__all__ = [
-    "Learner",
-    "ReplayBatch",
-    "SACConfig",
-    "State",
-    "Task",
-    "export",
-    "init",
-    "state_before",
-    "updates",
-]
-
-Actor = TypeVar("Actor", bound=PolicyNetwork)
-Judge = TypeVar("Judge", Critic, MLP)
+__all__ = ["Learner", "NStepBatch", "SACConfig", "Spaces", "init", "updates"]
 
 
 @dataclass(frozen=True)
 class SACConfig:
-    """Settings of the learner; the defaults are those of the reference unless said otherwise."""
+    """Settings of the learner."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: tuple[int, ...] = (128, 128)
     """width of each hidden layer"""
-    batch_size: int = 256
+    batch_size: int = 128
     """transitions per update"""
     gamma: float = 0.99
     """discount per step"""
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-3
     """of Adam, for critics, policy and temperature"""
-    polyak: float = 0.005
+    polyak: float = 0.01
     """share of the critics that enters their targets at each update"""
-    start_steps: int = 1_000
-    """steps with uniform actions before the policy acts"""
-    update_every: int = 50
-    """environment steps between rounds of updates"""
-    updates_per_step: float = 1.0
-    """updates per environment step"""
-    reward_scale: float = 1.0
-    """factor on R - lambda*C"""
+    updates_per_step: float = 0.5
+    """updates of the critics per environment step; the policy moves at every second one"""
+    returns_over: int = 3
+    """steps of reward and cost before the critics' own value enters a target"""
+    layer_norm: bool = False
+    """whether the critics' hidden layers are normalised"""
+    mean_bound: float = 2.0
+    """means beyond it, before the tanh, are penalised: actions within rounding of a bound have no useful
+    density"""
 
     def __post_init__(self) -> None:
         if not self.hidden or min(self.hidden) < 1:
             raise InputError(f"hidden needs at least one layer of width 1 or more, not {self.hidden}.")
-        for name in ("batch_size", "update_every"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if not 0 <= self.gamma < 1:
-            raise InputError(f"gamma must be in [0, 1), not {self.gamma}.")
-        for name in ("learning_rate", "updates_per_step", "reward_scale"):
+        for name in ("batch_size", "returns_over", "learning_rate", "updates_per_step", "mean_bound"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
-
-    @property
-    def round(self) -> int:
-        """Updates in a round."""
-        return max(1, round(self.update_every * self.updates_per_step))
+        if not 0 <= self.gamma < 1:
+            raise InputError(f"gamma must be in [0, 1), not {self.gamma}.")
 
 
 @dataclass(frozen=True)
-class Task:
-    """The spaces: observation entries, action entries or number of actions, bounds of continuous actions."""
+class Spaces:
+    """Observation entries, action entries or number of actions, and number of costs."""
 
-    obs_dim: int
-    action_dim: int
-    low: tuple[float, ...] | None
-    high: tuple[float, ...] | None
-
-    @property
-    def discrete(self) -> bool:
-        """Whether actions are indices."""
-        return self.low is None
+    observations: int
+    actions: int
+    discrete: bool
+    costs: int
 
     @property
     def target_entropy(self) -> float:
         """Minus one nat per action entry; for discrete actions a fifth of the largest entropy."""
-        return 0.2 * float(np.log(self.action_dim)) if self.discrete else -float(self.action_dim)
+        return 0.2 * float(np.log(self.actions)) if self.discrete else -float(self.actions)
 
 
-class ReplayBatch(NamedTuple):
-    """Transitions: s, a (as a choice, see `slater.deep.nets`), r penalised and scaled, gamma or 0, s'."""
+class NStepBatch(NamedTuple):
+    """Transitions: s, a (in [-1, 1], or one-hot), summed and discounted reward and costs (batch, I), gamma^n
+    or 0, s'.
+    """
 
     s: Array
     a: Array
     r: Array
+    c: Array
     discount: Array
     s_next: Array
 
 
-class State(NamedTuple, Generic[Actor, Judge]):
-    """Everything that learning changes, here and in `slater.collect.penalised_sac`."""
+class Learner(NamedTuple):
+    """Everything that learning changes."""
 
-    pi: Actor
-    q: tuple[Judge, Judge]
-    q_target: tuple[Judge, Judge]
+    pi: PolicyNetwork
+    q: tuple[MLP, MLP]
+    q_target: tuple[MLP, MLP]
     log_alpha: Array
     opt_pi: Any
     opt_q: Any
     opt_alpha: Any
 
 
-#: the state of the learner on this page
-Learner = State[PolicyNetwork, Critic]
-
-
-def state_before(
-    pi: Actor, q: tuple[Judge, Judge], log_alpha: Array, adam: optax.GradientTransformation
-) -> State[Actor, Judge]:
+def init(spaces: Spaces, config: SACConfig, key: Array) -> Learner:
     """The state before the first update: the targets are the critics, the optimiser has seen nothing."""
-    return State(
-        pi=pi,
-        q=q,
-        q_target=q,
-        log_alpha=log_alpha,
-        opt_pi=adam.init(eqx.filter(pi, eqx.is_array)),
-        opt_q=adam.init(eqx.filter(q, eqx.is_array)),
-        opt_alpha=adam.init(log_alpha),
-    )
-
-
-def init(task: Task, config: SACConfig, key: Array) -> Learner:
-    """The state before the first update."""
     key_pi, *keys = jax.random.split(key, 3)
-    if task.discrete:
-        pi: PolicyNetwork = Categorical(MLP([task.obs_dim, *config.hidden, task.action_dim], key_pi))
-        sizes = [task.obs_dim, *config.hidden, task.action_dim]
+    outputs = 1 + spaces.costs
+    if spaces.discrete:
+        pi: PolicyNetwork = Categorical(MLP([spaces.observations, *config.hidden, spaces.actions], key_pi))
+        sizes = [spaces.observations, *config.hidden, spaces.actions * outputs]
     else:
-        pi = Gaussian(MLP([task.obs_dim, *config.hidden, 2 * task.action_dim], key_pi), (-5.0, 2.0))
-        sizes = [task.obs_dim + task.action_dim, *config.hidden, 1]
-    q1, q2 = (Critic(MLP(sizes, k), task.discrete) for k in keys)
-    return state_before(pi, (q1, q2), jnp.zeros(()), optax.adam(config.learning_rate))
+        network = MLP([spaces.observations, *config.hidden, 2 * spaces.actions], key_pi)
+        pi = Gaussian(network, LOG_STD_RANGE)
+        sizes = [spaces.observations + spaces.actions, *config.hidden, outputs]
+    q1, q2 = (MLP(sizes, k, layer_norm=config.layer_norm) for k in keys)
+    adam, log_alpha = optax.adam(config.learning_rate), jnp.log(0.2)
+    states = (adam.init(eqx.filter(part, eqx.is_array)) for part in (pi, (q1, q2), log_alpha))
+    return Learner(pi, (q1, q2), (q1, q2), log_alpha, *states)
 
 
-def _smaller(critics: tuple[Critic, Critic], obs: Array, choice: Array) -> Array:
-    return jnp.minimum(critics[0](obs, choice), critics[1](obs, choice))
+def _drawn(pi: PolicyNetwork, obs: Array, key: Array, mean_bound: float) -> tuple[Array, Array, Array]:
+    """A choice (see `slater.deep.nets.policy`), minus its entropy, and how far means are beyond their
+    bound.
+    """
+    if isinstance(pi, Categorical):
+        return pi.choice(obs, key), -pi.entropy(obs, key), jnp.zeros(len(obs))
+    mean, log_std = jnp.split(pi.mlp(obs), 2, axis=-1)
+    log_std = jnp.clip(log_std, *LOG_STD_RANGE)
+    noise = jax.random.normal(key, mean.shape)
+    u = mean + jnp.exp(log_std) * noise
+    normal = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
+    slope = 2.0 * (jnp.log(2.0) - u - jax.nn.softplus(-2.0 * u))
+    beyond = jnp.sum(jax.nn.relu(jnp.abs(mean) - mean_bound) ** 2, axis=-1)
+    return jnp.tanh(u), jnp.sum(normal - slope, axis=-1), beyond
+
+
+def _values(spaces: Spaces, critic: MLP, obs: Array, choice: Array) -> Array:
+    """Return and costs to come, shape `(batch, 1 + I)`."""
+    if spaces.discrete:
+        table = critic(obs).reshape(-1, spaces.actions, 1 + spaces.costs)
+        return jnp.sum(table * choice[..., None], axis=1)
+    return critic(jnp.concatenate([obs, choice], axis=-1))
+
+
+def _smaller(spaces: Spaces, critics: tuple[MLP, MLP], obs: Array, choice: Array, worth: Array) -> Array:
+    """Return and costs of the critic whose R - lambda.C is smaller."""
+    one, other = (_values(spaces, critic, obs, choice) for critic in critics)
+    return jnp.where(((one - other) @ worth < 0.0)[:, None], one, other)
 
 
 def _update(
-    task: Task, config: SACConfig, state: Learner, batch: ReplayBatch, key: Array
-) -> tuple[Learner, Array]:
+    spaces: Spaces,
+    config: SACConfig,
+    state: Learner,
+    rows: NStepBatch,
+    penalty: Array,
+    key: Array,
+    actor: bool,
+) -> Learner:
     key_next, key_pi = jax.random.split(key)
     adam = optax.adam(config.learning_rate)
     alpha = jnp.exp(state.log_alpha)
+    worth = jnp.concatenate([jnp.ones(1), -penalty])
+    a_next, log_next, _ = _drawn(state.pi, rows.s_next, key_next, config.mean_bound)
+    value = _smaller(spaces, state.q_target, rows.s_next, a_next, worth)
+    value = value - jnp.stack([alpha * log_next] + spaces.costs * [jnp.zeros_like(log_next)], axis=-1)
+    y = jnp.concatenate([rows.r[:, None], rows.c], axis=-1) + rows.discount[:, None] * value
 
-    # y = r + gamma (min_j Q'_j(s', a') + alpha H), a' ~ pi; the same key gives the sample and its entropy
-    a_next = state.pi.choice(batch.s_next, key_next)
-    entropy_next = state.pi.entropy(batch.s_next, key_next)
-    y = batch.r + batch.discount * (_smaller(state.q_target, batch.s_next, a_next) + alpha * entropy_next)
+    def critic_loss(q: tuple[MLP, MLP]) -> Array:
+        weight = jnp.concatenate([jnp.ones(1), jnp.maximum(penalty, 0.1) ** 2])
+        misses = (_values(spaces, one, rows.s, rows.a) - y for one in q)
+        return sum((jnp.mean((miss**2) @ weight) for miss in misses), jnp.zeros(()))
 
-    def critic_loss(q: tuple[Critic, Critic]) -> Array:
-        return sum((jnp.mean((one(batch.s, batch.a) - y) ** 2) for one in q), jnp.zeros(()))
-
-    loss_q, gradient = jax.value_and_grad(critic_loss)(state.q)
-    step, opt_q = adam.update(gradient, state.opt_q)
+    step, opt_q = adam.update(jax.grad(critic_loss)(state.q), state.opt_q)
     q = optax.apply_updates(state.q, step)
+    # in the roundings of Optax, with which the behaviours that ship were trained; elsewhere: nets.mlp.polyak
+    q_target = optax.incremental_update(q, state.q_target, config.polyak)
+    state = state._replace(q=q, q_target=q_target, opt_q=opt_q)
+    if not actor:
+        return state
 
     def policy_loss(pi: PolicyNetwork) -> tuple[Array, Array]:
-        entropy = jnp.mean(pi.entropy(batch.s, key_pi))
-        return -jnp.mean(_smaller(q, batch.s, pi.choice(batch.s, key_pi))) - alpha * entropy, entropy
+        choice, log_pi, beyond = _drawn(pi, rows.s, key_pi, config.mean_bound)
+        value = _smaller(spaces, q, rows.s, choice, worth) @ worth
+        return jnp.mean(alpha * log_pi - value) + alpha * jnp.mean(beyond), -jnp.mean(log_pi)
 
-    (_, entropy), gradient = jax.value_and_grad(policy_loss, has_aux=True)(state.pi)
+    gradient, entropy = jax.grad(policy_loss, has_aux=True)(state.pi)
     step, opt_pi = adam.update(gradient, state.opt_pi)
     pi = optax.apply_updates(state.pi, step)
-
     # alpha falls while the entropy is above its target
-    step, opt_alpha = adam.update(entropy - task.target_entropy, state.opt_alpha)
-    log_alpha = optax.apply_updates(state.log_alpha, step)
-
-    q_target = polyak(state.q_target, q, config.polyak)
-    new = State(pi, q, q_target, log_alpha, opt_pi, opt_q, opt_alpha)
-    return new, jnp.stack([loss_q, entropy, alpha])
+    step, opt_alpha = adam.update(entropy - spaces.target_entropy, state.opt_alpha)
+    return state._replace(
+        pi=pi, opt_pi=opt_pi, opt_alpha=opt_alpha, log_alpha=optax.apply_updates(state.log_alpha, step)
+    )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def updates(
-    task: Task, config: SACConfig, state: Learner, batches: ReplayBatch, key: Array
-) -> tuple[Learner, Array]:
-    """One update for each of K batches (leading axis K); and the mean critic loss, entropy and alpha."""
+    spaces: Spaces, config: SACConfig, state: Learner, batches: NStepBatch, penalty: Array, key: Array
+) -> Learner:
+    """One update of the critics for each of 2 K batches (leading axis), one of the policy for every
+    second. penalty: (I,) lambda.
+    """
+    pairs = jax.tree.map(lambda x: x.reshape(-1, 2, *x.shape[1:]), batches)
 
-    def one(state: Learner, given: tuple[ReplayBatch, Array]) -> tuple[Learner, Array]:
-        return _update(task, config, state, *given)
+    def two(state: Learner, given: tuple[NStepBatch, Array]) -> tuple[Learner, None]:
+        rows, key = given
+        keys = jax.random.split(key)
+        for turn in range(2):
+            part = jax.tree.map(lambda x, turn=turn: x[turn], rows)
+            state = _update(spaces, config, state, part, penalty, keys[turn], actor=turn == 1)
+        return state, None
 
-    state, figures = jax.lax.scan(one, state, (batches, jax.random.split(key, batches.r.shape[0])))
-    return state, figures.mean(axis=0)
-
-
-def export(task: Task, pi: PolicyNetwork) -> GaussianPolicy | CategoricalPolicy:
-    """The policy in NumPy, for raw observations and actions in the environment's units."""
-    weights = tuple(np.asarray(w) for w in pi.mlp.weights)
-    biases = tuple(np.asarray(b) for b in pi.mlp.biases)
-    mean, std = np.zeros(task.obs_dim, np.float32), np.ones(task.obs_dim, np.float32)
-    if task.low is None or task.high is None:
-        return CategoricalPolicy(weights, biases, mean, std)
-    assert isinstance(pi, Gaussian)
-    low, high = (np.array(bound, np.float32) for bound in (task.low, task.high))
-    return GaussianPolicy(weights, biases, mean, std, low, high, pi.log_std_range)
+    state, _ = jax.lax.scan(two, state, (pairs, jax.random.split(key, pairs.r.shape[0])))
+    return state

@@ -1,9 +1,10 @@
-"""Training the behaviours of a task: one SAC run whose penalty moves until one limit after another binds.
+"""Training the policies that are recorded: SAC runs on R - lambda.C, whose penalty lambda moves or is fixed.
 
-The run begins with R alone. Then it goes through a list of cost targets, from the loosest to the strictest:
-while the episodes cost more than the target the penalty lambda of R - lambda C grows, while they cost less
-it falls. The policy is kept at regular intervals, so that the run leaves bad, middling and good policies on
-both sides of every limit: DSRL's data were made in the same manner, with a limit that moves during training.
+A penalty that moves begins with 0. Then it goes through a list of cost targets, from the loosest to the
+strictest: while the episodes cost more than the target lambda grows, while they cost less it falls. The
+policy is kept at regular intervals, so that the run leaves bad, middling and good policies on both sides of
+every limit: DSRL's data were made in the same manner, with a limit that moves during training. The paper's
+data are of runs with fixed penalties, of which the last policy counts.
 
 Work is done in *segments*: at the start of each, all environments begin a new episode, and whatever is drawn
 depends on the seed and the number of the segment. A run that was stopped goes on at its last finished segment
@@ -22,8 +23,8 @@ import dataclasses
 import json
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,20 +34,20 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.collect import penalised_sac as sac
-from slater.collect.behaviour import Behaviour, behaviour_of_training
-from slater.collect.penalised_sac import LearnerConfig
-from slater.collect.sac import Task, export
+from slater.collect import sac
+from slater.collect.behaviour import policy_of
+from slater.collect.sac import SACConfig, Spaces
+from slater.collect.streams import Memory, Stream, spaces_of
 from slater.deep import checkpoint
 from slater.deep.engine.training import Interrupted
-from slater.disk import append_json_line, write_atomic
+from slater.disk import append_json_line, read_json_lines, take_back_cut_line, write_atomic
 from slater.envs import make
-from slater.envs.constrained import ConstrainedEnv
 from slater.errors import InputError
 from slater.interrupts import on_interrupt
-from slater.policy import GaussianPolicy
+from slater.jobs.engines import run_jobs
+from slater.policy import CategoricalPolicy, GaussianPolicy
 
-__all__ = ["Recipe", "Segment", "finished_behaviour", "train"]
+__all__ = ["Recipe", "Segment", "train", "train_all"]
 
 #: seconds between checkpoints
 SAVE_SECONDS = 60.0
@@ -56,10 +57,11 @@ FIRST_PENALTY = 0.3
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the behaviours of a task are trained; the same recipe gives the same policies, on the same machine.
+    """How policies of a task are trained; the same recipe gives the same policies, on the same machine.
 
-    env_id: an environment with one cost; horizon: steps of its longest episode
+    env_id: an environment; horizon: steps of its longest episode
     steps: of the whole run, over all environments; free: the share of them without a penalty
+    penalty: lambda, one number per cost, or one for all; empty: it moves, in an environment with one cost
     targets: cost per episode, one stage each, of equal length in what is left of the steps
     penalty_rate: how much the logarithm of the penalty moves in 1000 steps where the cost is far from the
     target
@@ -80,9 +82,12 @@ class Recipe:
     rounds: int = 1
     start_steps: int = 2_000
     seed: int = 1
-    config: LearnerConfig = field(default_factory=LearnerConfig)
+    config: SACConfig = field(default_factory=SACConfig)
+    penalty: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if not all(math.isfinite(value) and value >= 0.0 for value in self.penalty):
+            raise InputError(f"the penalty {self.penalty} must have finite numbers of at least 0.")
         for name in ("horizon", "steps", "keep", "environments", "rounds"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
@@ -99,7 +104,7 @@ class Recipe:
     def target(self, steps: int) -> float | None:
         """The cost per episode that is aimed at after so many steps; None: no penalty."""
         begun = steps - self.free * self.steps
-        if begun < 0 or not self.targets:
+        if begun < 0 or not self.targets or self.penalty:
             return None
         stage = int(begun / ((1.0 - self.free) * self.steps) * len(self.targets)) if self.free < 1.0 else 0
         return self.targets[min(stage, len(self.targets) - 1)]
@@ -115,7 +120,7 @@ class Segment:
 
     number: int
     steps: int
-    penalty: float
+    penalty: float | tuple[float, ...]
     target: float | None
     episodes: int
     mean_return: float
@@ -124,98 +129,26 @@ class Segment:
     processor_seconds: float
 
 
-class _Memory:
-    """Transitions in one packed float32 array: s, a, r, c, discount, s'."""
-
-    def __init__(self, obs_dim: int, action_dim: int) -> None:
-        self.cuts = np.cumsum([obs_dim, action_dim, 1, 1, 1])
-        self.rows = np.empty((1024, int(self.cuts[-1]) + obs_dim), np.float32)
-        self.size = 0
-
-    def append(self, rows: list[NDArray[Any]]) -> None:
-        while self.size + len(rows) > len(self.rows):
-            self.rows = np.concatenate([self.rows, np.empty_like(self.rows)])
-        if rows:
-            self.rows[self.size : self.size + len(rows)] = rows
-        self.size += len(rows)
-
-    def draw(self, count: int, batch_size: int, rng: np.random.Generator) -> sac.NStepBatch:
-        picked = self.rows.take(rng.integers(self.size, size=(count, batch_size)), axis=0)
-        s, a, r, c, discount, s_next = np.split(picked, self.cuts, axis=-1)
-        return sac.NStepBatch(s, a, r[..., 0], c[..., 0], discount[..., 0], s_next)  # type: ignore[arg-type]
-
-
-class _Stream:
-    """One environment: its running episode, and the rows that wait for their returns of several steps."""
-
-    def __init__(self, env: ConstrainedEnv, config: LearnerConfig) -> None:
-        self.env, self.config = env, config
-        self.space: Any = env.action_space
-        self.waiting: deque[tuple[NDArray[Any], NDArray[Any], float, float]] = deque()
-        self.ended: list[tuple[float, float, int]] = []
-
-    def begin(self, seed: list[int]) -> None:
-        self.seed, self.count = seed, 0
-        self.ended = []
-        self.waiting.clear()
-        self._reset()
-
-    def _reset(self) -> None:
-        drawn = np.random.SeedSequence([*self.seed, self.count]).generate_state(1)[0]
-        self.observation = np.asarray(self.env.reset(seed=int(drawn))[0], np.float32)
-        self.sums = np.zeros(3)
-        self.count += 1
-
-    def step(self, action: NDArray[np.float32]) -> list[NDArray[Any]]:
-        """Take `action`, in [-1, 1]; the rows that are complete now."""
-        low, high = self.space.low, self.space.high
-        observation, reward, terminated, truncated, info = self.env.step(
-            low + (action + 1.0) * 0.5 * (high - low)
-        )
-        after = np.asarray(observation, np.float32)
-        self.sums += np.array([reward, info["cost"], 1.0])
-        self.waiting.append((self.observation, action, reward, info["cost"]))
-        self.observation = after
-        rows = []
-        if len(self.waiting) == self.config.returns_over:
-            rows.append(self._oldest(after, terminated))
-        if terminated or truncated:
-            while self.waiting:
-                rows.append(self._oldest(after, terminated))
-            self.ended.append((self.sums[0], self.sums[1], int(self.sums[2])))
-            self._reset()
-        return rows
-
-    def _oldest(self, last: NDArray[Any], terminated: bool) -> NDArray[Any]:
-        gamma = self.config.gamma
-        reward = sum(gamma**k * row[2] for k, row in enumerate(self.waiting))
-        cost = sum(gamma**k * row[3] for k, row in enumerate(self.waiting))
-        discount = 0.0 if terminated else gamma ** len(self.waiting)
-        observation, action, *_ = self.waiting.popleft()
-        return np.concatenate([observation, action, [reward, cost, discount], last])
-
-
 @dataclass
 class _Run:
     """The parts of a run in progress."""
 
     recipe: Recipe
     folder: Path
+    spaces: Spaces
     learner: sac.Learner
-    memory: _Memory
-    streams: list[_Stream]
+    memory: Memory
+    streams: list[Stream]
     segments: int = 0
     saved_rows: int = 0
     log_penalty: float | None = None
     reward_rate: float = 0.0
     seconds: float = 0.0
 
-    def policy(self) -> GaussianPolicy:
-        """The policy so far in NumPy, for actions in [-1, 1]."""
-        obs_dim, width = self.learner.pi.mlp.weights[0].shape[0], len(self.streams[0].space.low)
-        policy = export(Task(obs_dim, width, (-1.0,) * width, (1.0,) * width), self.learner.pi)
-        assert isinstance(policy, GaussianPolicy)
-        return policy
+    def policy(self) -> GaussianPolicy | CategoricalPolicy:
+        """The policy so far in NumPy, for actions in [-1, 1] or as numbers."""
+        width = None if self.spaces.discrete else np.ones(self.spaces.actions, np.float32)
+        return policy_of(_tensors(self.learner), None if width is None else -width, width)
 
     def segment(self) -> Segment:
         """Act and learn for one segment."""
@@ -225,7 +158,8 @@ class _Run:
         key = jax.random.fold_in(jax.random.key(recipe.seed), self.segments)
         steps = self.segments * recipe.segment
         target = recipe.target(steps)
-        penalty = 0.0 if self.log_penalty is None else math.exp(self.log_penalty)
+        moved = 0.0 if self.log_penalty is None else math.exp(self.log_penalty)
+        penalty = np.broadcast_to(np.array(recipe.penalty or moved, np.float32), (self.spaces.costs,))
         for number, stream in enumerate(self.streams):
             stream.begin([recipe.seed, self.segments, number])
         every = max(1, 64 // len(self.streams))
@@ -236,14 +170,17 @@ class _Run:
             if here >= recipe.start_steps and tick % every == 0 and self.memory.size >= config.batch_size:
                 batches = self.memory.draw(count, config.batch_size, rng)
                 self.learner = sac.updates(
-                    config, len(self.streams[0].space.low), self.learner, batches, jnp.float32(penalty),
+                    self.spaces, config, self.learner, batches, jnp.asarray(penalty),
                     jax.random.fold_in(key, tick),
                 )  # fmt: skip
                 policy = self.policy()
-            if here < recipe.start_steps:
-                actions = rng.uniform(-1.0, 1.0, (len(self.streams), len(policy.low))).astype(np.float32)
-            else:
+            if here >= recipe.start_steps:
                 actions = policy.act(np.stack([stream.observation for stream in self.streams]), rng=rng)
+            elif self.spaces.discrete:
+                actions = rng.integers(self.spaces.actions, size=len(self.streams))
+            else:
+                uniform = rng.uniform(-1.0, 1.0, (len(self.streams), self.spaces.actions))
+                actions = uniform.astype(np.float32)
             for stream, action in zip(self.streams, actions, strict=True):
                 self.memory.append(stream.step(action))
         self.segments += 1
@@ -253,8 +190,9 @@ class _Run:
         done = self.segments * recipe.segment
         self._move_penalty(recipe.target(done), means)
         total, cost, length = map(float, means)
+        fixed = recipe.penalty or moved
         return Segment(
-            self.segments, done, penalty, target, len(ended), total, cost, length, self.seconds
+            self.segments, done, fixed, target, len(ended), total, cost, length, self.seconds
         )  # fmt: skip
 
     def _move_penalty(self, target: float | None, means: NDArray[Any]) -> None:
@@ -298,6 +236,31 @@ class _Run:
         self.memory.append(list(rows))
 
 
+def _tensors(learner: sac.Learner) -> dict[str, NDArray[Any]]:
+    tensors = {f"w{k}": np.asarray(w) for k, w in enumerate(learner.pi.mlp.weights)}
+    return tensors | {f"b{k}": np.asarray(b) for k, b in enumerate(learner.pi.mlp.biases)}
+
+
+def _started(recipe: Recipe, folder: Path) -> _Run:
+    """The run in `folder`, new or where it was stopped."""
+    streams = [Stream(make(recipe.env_id), recipe.config) for _ in range(recipe.environments)]
+    names = streams[0].env.cost_names
+    if not recipe.penalty and (len(names) != 1 or hasattr(streams[0].space, "n")):
+        raise InputError(
+            f"{recipe.env_id} must have one cost and continuous actions for a penalty that moves."
+        )
+    if recipe.penalty and len(recipe.penalty) not in (1, len(names)):
+        raise InputError(
+            f"the penalty {recipe.penalty} has {len(recipe.penalty)} numbers, but {recipe.env_id} has the "
+            f"costs {', '.join(names)}; give one number, or one for each."
+        )
+    spaces = spaces_of(streams[0].env)
+    learner = sac.init(spaces, recipe.config, jax.random.key(recipe.seed))
+    run = _Run(recipe, folder, spaces, learner, Memory(spaces), streams)
+    run.restore()
+    return run
+
+
 def train(recipe: Recipe, folder: Path, watch: Callable[[Segment], None] | None = None) -> None:
     """Train by `recipe` in `folder`, or go on from what is there; `watch` hears of every segment.
 
@@ -309,16 +272,8 @@ def train(recipe: Recipe, folder: Path, watch: Callable[[Segment], None] | None 
     if path.exists() and path.read_text() != content:
         raise InputError(f"{folder} is of another recipe; remove it, or choose another folder.")
     write_atomic(path, content.encode())
-    streams = [_Stream(make(recipe.env_id), recipe.config) for _ in range(recipe.environments)]
-    env = streams[0].env
-    if len(env.cost_names) != 1 or not hasattr(env.action_space, "low"):
-        raise InputError(
-            f"{recipe.env_id} must have one cost and continuous actions to train behaviours in it."
-        )
-    obs_dim, action_dim = env.observation_space.shape[0], env.action_space.shape[0]  # type: ignore[index]
-    learner = sac.init(obs_dim, action_dim, recipe.config, jax.random.key(recipe.seed))
-    run = _Run(recipe, folder, learner, _Memory(obs_dim, action_dim), streams)
-    run.restore()
+    take_back_cut_line(folder / "curve.jsonl")
+    run = _started(recipe, folder)
     saved = time.monotonic()
     between = recipe.steps / recipe.keep
     with on_interrupt() as asked:
@@ -328,9 +283,8 @@ def train(recipe: Recipe, folder: Path, watch: Callable[[Segment], None] | None 
             # a segment that is run again after a kill is there twice, with the same numbers but its time
             append_json_line(folder / "curve.jsonl", dataclasses.asdict(segment))
             if segment.steps // between > before // between:
-                tensors = {f"w{k}": np.asarray(w) for k, w in enumerate(run.learner.pi.mlp.weights)}
-                tensors |= {f"b{k}": np.asarray(b) for k, b in enumerate(run.learner.pi.mlp.biases)}
-                np.savez(folder / "policies" / f"{segment.steps:08d}.npz", **tensors)  # type: ignore[arg-type]
+                tensors: Any = _tensors(run.learner)
+                np.savez(folder / "policies" / f"{segment.steps:08d}.npz", **tensors)
             if watch is not None:
                 watch(segment)
             finished = segment.steps >= recipe.steps
@@ -341,19 +295,53 @@ def train(recipe: Recipe, folder: Path, watch: Callable[[Segment], None] | None 
                 raise Interrupted(
                     f"stopped after {segment.steps} of {recipe.steps} steps; the work in {folder} can go on."
                 )
-    for stream in streams:
+    for stream in run.streams:
         stream.env.close()
 
 
-def finished_behaviour(
-    recipe: Recipe, folder: Path, limits: Sequence[float], *, so_far: bool = False
-) -> Behaviour:
-    """The behaviour of a finished training in `folder` (so_far: of an unfinished one too).
+@dataclass(frozen=True)
+class _Training:
+    """One of several trainings, as a job of a worker process; its result stays in its folder."""
 
-    limits: costs per episode; the file has policies on both sides of each, where the training found any.
+    recipes: Mapping[str, Recipe]
+    work: Path
+
+    def __call__(self, name: str) -> dict[str, Any]:
+        train(self.recipes[name], self.work / name)
+        return {}
+
+
+def train_all(
+    recipes: Mapping[str, Recipe],
+    work: Path,
+    *,
+    workers: int = 1,
+    watch: Callable[[str, Mapping[str, Any]], None] | None = None,
+    ended: Callable[[str], None] | None = None,
+) -> None:
+    """Train each recipe in the folder `work`/NAME, `workers` side by side in processes of one thread.
+
+    watch(name, segment) hears how far each is, with a `Segment` as a mapping; ended(name) when one is done.
     """
-    env = make(recipe.env_id)
-    space: Any = env.action_space
-    env.close()
-    bounds = space.low.astype(np.float32), space.high.astype(np.float32)
-    return behaviour_of_training(folder, limits, *bounds, so_far=so_far)
+    if workers == 1:
+        for name, recipe in recipes.items():
+
+            def heard(segment: Segment, name: str = name) -> None:
+                if watch is not None:
+                    watch(name, dataclasses.asdict(segment))
+
+            train(recipe, work / name, heard)
+            if ended is not None:
+                ended(name)
+        return
+    with closing(run_jobs(_Training(recipes, work), tuple(recipes), workers=workers)) as answers:
+        for answer in answers:
+            for name in recipes if watch is not None else ():
+                if segments := read_json_lines(work / name / "curve.jsonl"):
+                    watch(name, segments[-1])  # type: ignore[misc]
+            if answer is not None:
+                name, row = answer
+                if "failed" in row:
+                    raise InputError(f"the training of {name} failed: {row['failed']}")
+                if ended is not None:
+                    ended(name)

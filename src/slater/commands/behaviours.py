@@ -5,22 +5,20 @@ out.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from slater.commands.parse import Positional, parse, pick_name
-from slater.disk import read_json_lines
 from slater.errors import InputError
-from slater.jobs.engines import Row, run_jobs
 from slater.progress import PlainProgress
 
-__all__ = ["episode_bar", "run"]
+__all__ = ["episode_bar", "run", "training_bars"]
 
 #: how far a density that is recomputed from the file may be from the recorded one, relative to it
 TOLERANCE = 1e-5
@@ -136,64 +134,32 @@ def run(args: list[str]) -> int:
     return _table(parse(Table, rest, "behaviours table"))
 
 
-@dataclass(frozen=True)
-class _Training:
-    """The training of one task as a job of a worker process; its answer says what the file has."""
-
-    work: Path
-    out: Path
-    so_far: bool
-
-    def __call__(self, name: str) -> Row:
-        from slater.collect.behaviour import save_behaviour
-        from slater.collect.benchmark import BENCHMARKS
-        from slater.collect.recipes import recipe
-        from slater.collect.training import finished_behaviour, train
-
-        settings = recipe(name)
-        if not self.so_far:
-            train(settings, self.work / name)
-        behaviour = finished_behaviour(
-            settings, self.work / name, BENCHMARKS[name].limits, so_far=self.so_far
-        )
-        save_behaviour(behaviour, self.out / f"{name}.safetensors")
-        lines = [f"{name}: {self.out / name}.safetensors, {behaviour.curve[-1]['steps']:,} steps"]
-        lines += [
-            f"  {source.name:<12} {source.steps:>8,} steps, penalty {source.penalty:6.2f}: return "
-            f"{source.training_return:8.1f}, cost {source.training_cost:6.1f} in training"
-            for source in behaviour.sources
-        ]
-        return {"text": "\n".join(lines)}
-
-
 def _train(command: Train) -> int:
+    from slater.collect.behaviour import behaviour_of_training, save_behaviour
+    from slater.collect.benchmark import BENCHMARKS
     from slater.collect.recipes import recipe
+    from slater.collect.training import train_all
 
-    steps = {name: recipe(name).steps for name in command.names}  # an unknown name is refused before any work
-    failed = False
-    training = _Training(command.work, command.out, command.so_far)
-    try:
-        with (
-            _bar() as bar,
-            closing(run_jobs(training, command.names, workers=command.workers)) as ended,
-        ):
-            tasks = {name: bar.add_task(name, total=total, figures="") for name, total in steps.items()}
-            for answer in ended:
-                for name, task in tasks.items():
-                    if segments := read_json_lines(command.work / name / "curve.jsonl"):
-                        last = segments[-1]
-                        figures = f"return {last['mean_return']:.1f}, cost {last['mean_cost']:.1f}, "
-                        figures += f"penalty {last['penalty']:.2f}"
-                        bar.update(task, completed=min(last["steps"], steps[name]), figures=figures)
-                if answer is not None:
-                    name, row = answer
-                    failed |= "failed" in row
-                    print(row.get("text") or f"{name} failed: {row['failed']}", flush=True)
-                    bar.remove_task(tasks.pop(name))
-    except KeyboardInterrupt:
-        Console(stderr=True).print(f"What is done is in {command.work}; give the same command to go on.")
-        raise
-    return 1 if failed else 0
+    def ended(name: str) -> None:
+        limits = BENCHMARKS[name].limits
+        behaviour = behaviour_of_training(command.work / name, limits, so_far=command.so_far)
+        save_behaviour(behaviour, command.out / f"{name}.safetensors")
+        print(f"{name}: {command.out / name}.safetensors, {behaviour.curve[-1]['steps']:,} steps")
+        for source in behaviour.sources:
+            print(
+                f"  {source.name:<12} {source.steps:>8,} steps, penalty {source.penalty:6.2f}: return "
+                f"{source.training_return:8.1f}, cost {source.training_cost:6.1f} in training",
+                flush=True,
+            )
+
+    recipes = {name: recipe(name) for name in command.names}  # an unknown name is refused before any work
+    if command.so_far:
+        for name in recipes:
+            ended(name)
+        return 0
+    with training_bars({name: recipe.steps for name, recipe in recipes.items()}, command.work) as (watch, _):
+        train_all(recipes, command.work, workers=command.workers, watch=watch, ended=ended)
+    return 0
 
 
 def _data(command: Data) -> int:
@@ -315,6 +281,30 @@ def _bar() -> PlainProgress:
         TimeRemainingColumn(), TextColumn("{task.fields[figures]}"), console=Console(stderr=True),
         transient=True,
     )  # fmt: skip
+
+
+@contextmanager
+def training_bars(
+    steps: Mapping[str, int], work: Path, episodes: int = 0
+) -> Iterator[tuple[Callable[[str, Mapping[str, Any]], None], Callable[[str, int], None]]]:
+    """A bar for each training of `train_all`, by the names of their folders below `work`, and one for
+    recording `episodes` after it; yields what hears of segments, and what hears of episodes.
+    """
+    try:
+        with _bar() as bar:
+            tasks = {name: bar.add_task(name, total=total, figures="") for name, total in steps.items()}
+            recording = bar.add_task("recording", total=episodes, figures="", visible=episodes > 0)
+
+            def watch(name: str, segment: Mapping[str, Any]) -> None:
+                figures = f"return {segment['mean_return']:.1f}, cost {segment['mean_cost']:.1f}"
+                if isinstance(segment["penalty"], float):
+                    figures += f", penalty {segment['penalty']:.2f}"
+                bar.update(tasks[name], completed=min(segment["steps"], steps[name]), figures=figures)
+
+            yield watch, lambda source, _: bar.update(recording, advance=1, figures=source)
+    except KeyboardInterrupt:
+        Console(stderr=True).print(f"What is done is in {work}; give the same command to go on.")
+        raise
 
 
 @contextmanager
