@@ -31,11 +31,11 @@ from slater.deep.game.bellman import (
     sized_loss,
     squared_bellman_error,
 )
+from slater.deep.game.timed import horizon_of, time_entry, timed_task, with_time
 from slater.deep.nets.critic import Critic, make_critics
 from slater.deep.nets.mlp import polyak
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.task import Task
-from slater.errors import InputError
 
 __all__ = ["Critics", "CriticsState", "HingeCritics", "Lagrangian", "SquaredCritics", "TimedCritics"]
 
@@ -255,45 +255,24 @@ class SquaredCritics(Critics):
 
 @dataclass(frozen=True)
 class TimedCritics(SquaredCritics):
-    """Sums up to the horizon T of an episode, which is where a limit on episodes stops to look:
-
-        f(s, t, a) = E[U_t + ... + U_{T-1}] / (T (1 - gamma))
-
-    not discounted, nothing after step T - 1, and in the unit of `task.tau`: what f says of a first state is
-    J. The time, t / T in [-1, 1], is one more entry of the observation; the policy does not see it.
-    """
+    """Sums up to the horizon of an episode (`slater.deep.game.timed`); the policy does not see the time."""
 
     def init(self, task: Task, key_f: Array, key_g: Array) -> CriticsState:
         """All at random; refused where no horizon is known."""
-        if task.units.horizon is None:
-            raise InputError("timed critics need the number of steps of an episode; take critic squared.")
+        horizon_of(task)
         return super().init(task, key_f, key_g)
 
     def seen_task(self, task: Task) -> Task:
         """With one entry more."""
-        return replace(task, obs_dim=task.obs_dim + 1)
+        return timed_task(task)
 
     def seen(self, task: Task, batch: Batch) -> Batch:
-        """With the time, and a discount of 1, or 0 where the episode is over."""
-        horizon = task.units.horizon
-        assert horizon is not None  # by init
-        unit = 1.0 / (horizon * (1.0 - task.gamma))
-        lives = (batch.discount > 0) & (batch.time < horizon - 1)
-        return batch._replace(
-            s=jnp.concatenate([batch.s, _time_entry(task, batch.time)], axis=-1),
-            s_next=jnp.concatenate([batch.s_next, _time_entry(task, batch.time + 1.0)], axis=-1),
-            u=batch.u * unit, returns=batch.to_go * unit, discount=lives.astype(batch.discount.dtype),
-        )  # fmt: skip
+        """With the time."""
+        return with_time(task, batch)
 
     def lagrangian(self, task: Task, state: CriticsState, multipliers: Array, batch: Batch) -> Lagrangian:
         """The same at the times of `batch`."""
-        z, time = super().lagrangian(task, state, multipliers, batch), _time_entry(task, batch.time)
+        z, time = super().lagrangian(task, state, multipliers, batch), time_entry(task, batch.time)
         return replace(
             z, f=AtTimes(state.f[0], time), g=tuple(AtTimes(copies[0], time) for copies in state.g)
         )
-
-
-def _time_entry(task: Task, time: Array) -> Array:
-    """Steps as an entry of an observation, (batch, 1): -1 at the start of an episode, 1 at its horizon."""
-    assert task.units.horizon is not None
-    return 2.0 * time[:, None] / task.units.horizon - 1.0
