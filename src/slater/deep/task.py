@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
+from slater.data.dataset import NO_TRANSITION
 from slater.errors import InputError
 from slater.limits import Limit, Units, limit_records
 
@@ -114,6 +115,8 @@ def _exact(value: Any) -> str:
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
+#: spread of an entry, as a share of its mean, that is no more than the rounding of single precision
+_ROUNDING = 1e-7
 #: a limit of this many times the largest discounted cost that the data allow is as good as none
 _NO_LIMIT = 1e4
 
@@ -128,6 +131,8 @@ def state_task(
 ) -> Task:
     """The problem that `prepare` gives, for data in memory or on disk (then from its statistics)."""
     units = Units(gamma=gamma, horizon=dataset.horizon, bootstrap_timeouts=True)
+    if isinstance(dataset, Dataset) and not dataset.next_known.any():
+        raise InputError(f"nothing can be learned from the data: {NO_TRANSITION}.")
     ranges = _measured(dataset) if isinstance(dataset, Dataset) else _stored(dataset)
     largest = np.maximum(np.abs(ranges.low), np.abs(ranges.high))
     scale = 1.0 / np.where(largest > 0, largest, 1.0)
@@ -141,8 +146,9 @@ def state_task(
     std = np.ones(dataset.observation_dim, np.float32)
     if normalise_observations:
         mean = ranges.obs_mean.astype(np.float32)
-        # a constant entry tells nothing: leave it as it is rather than divide by nearly 0
-        std = np.where(ranges.obs_std > 1e-4, ranges.obs_std, 1.0).astype(np.float32)
+        # an entry that varies by no more than its rounding tells nothing: leave it rather than divide by it
+        varies = ranges.obs_std > np.maximum(_ROUNDING * np.abs(ranges.obs_mean), 1e-30)
+        std = np.where(varies, ranges.obs_std, 1.0).astype(np.float32)
     # scaled costs are at most 1 in size, so this is far beyond any sum of them: no limit; more would overflow
     beyond = _NO_LIMIT / (1 - gamma)
     return Task(
