@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import slater
+from slater.data import Dataset
 from slater.runs import Result
 
 from .deep.problems import QUICK, pointmass
@@ -65,6 +66,23 @@ def test_a_limit_is_never_read_letter_by_letter(tmp_path):
     given = {"c1": "0.5/step", "c0": 20}
     result = slater.train(pointmass(costs=2), "bc", limits=given, out=tmp_path / "b", progress=False, **QUICK)
     assert [limit.given for limit in result.limits] == ["c0=20", "c1=0.5/step"]
+
+
+def test_seeds_that_would_repeat_smaller_ones_are_refused(tmp_path):
+    for seed in (2**32, -1):
+        with pytest.raises(slater.InputError, match="seed must be from 0 to 4294967295"):
+            slater.train(pointmass(), "bc", limits=5, seed=seed, out=tmp_path / "a", **QUICK)
+
+
+@pytest.mark.parametrize("algorithm", ["bc", "pdca"])
+def test_a_log_of_one_step_episodes_without_terminals_is_refused_in_a_sentence(tmp_path, algorithm):
+    rng = np.random.default_rng(0)
+    data = Dataset.from_arrays(
+        observations=rng.normal(size=(60, 2)), actions=rng.uniform(-1, 1, (60, 1)),
+        rewards=rng.normal(size=60), costs=rng.random(60), episode=np.arange(60),
+    )  # fmt: skip
+    with pytest.raises(slater.InputError, match="mark its end as a terminal"):
+        slater.train(data, algorithm, limits=1, out=tmp_path / "a", progress=False)
 
 
 def test_evaluate_says_what_is_missing(tmp_path):

@@ -1,5 +1,6 @@
 """Downloads by task name, against a server on this machine."""
 
+import hashlib
 import http.server
 import threading
 
@@ -21,6 +22,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         content, requests = self.server.content, self.server.requests
         requests.append(self.headers.get("Range"))
+        self.server.paths.append(self.path)
+        if self.server.elsewhere and "/store/" not in self.path:  # the answer says where, and what it will be
+            self.send_response(302)
+            self.send_header("Location", self.server.elsewhere + "store/" + TASK.file)
+            for name, value in self.server.said.items():
+                self.send_header(name, value)
+            self.end_headers()
+            return
         if not self.path.endswith(TASK.file):
             self.send_error(404)
             return
@@ -62,6 +71,7 @@ def content(tmp_path):
 def server(content):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.content, running.cut, running.ranges, running.requests = content, None, True, []
+        running.elsewhere, running.said, running.paths = None, {}, []
         running.address = f"http://127.0.0.1:{running.server_port}/"
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
@@ -148,9 +158,36 @@ def test_a_download_that_breaks_off_is_not_mixed_with_another_server(tmp_path, s
     assert fetch(TASK, folder=tmp_path, servers=[server.address]).read_bytes() == content
 
 
-def test_the_files_are_asked_for_where_they_moved_to_first():
-    assert SERVERS[0].startswith("https://huggingface.co/datasets/YYY-45/DSRL/resolve/main")
-    assert "offline-saferl.org" in SERVERS[1]
+def test_downloads_never_come_over_plain_http(tmp_path, server, monkeypatch):
+    assert all(address.startswith("https://") for address in SERVERS)
+    with pytest.raises(InputError, match=r"http://data\.example/.* https"):
+        fetch(TASK, folder=tmp_path, servers=["http://data.example/"])
+    monkeypatch.setenv("SLATER_DSRL_URL", "http://data.example/")
+    with pytest.raises(InputError, match="https"):
+        fetch(TASK, folder=tmp_path)
+    server.elsewhere = "http://data.example/"
+    with pytest.raises(InputError, match=r"http://data\.example/.* https"):
+        fetch(TASK, folder=tmp_path, servers=[server.address])
+
+
+def test_the_hash_that_a_server_states_is_checked(tmp_path, server, content):
+    server.elsewhere = server.address
+    server.said = {"X-Linked-ETag": '"' + "0" * 64 + '"', "X-Linked-Size": str(len(content))}
+    with pytest.raises(InputError, match="SHA-256"):
+        fetch(TASK, folder=tmp_path, servers=[server.address])
+    assert not list(tmp_path.glob("Safety*"))
+    server.said["X-Linked-ETag"] = f'"{hashlib.sha256(content).hexdigest()}"'
+    assert fetch(TASK, folder=tmp_path, servers=[server.address]).read_bytes() == content
+
+
+def test_files_of_one_folder_come_from_one_revision(tmp_path, server):
+    server.elsewhere, server.said = server.address, {"X-Repo-Commit": "c0ffee" * 6 + "c0ff"}
+    fetch(TASK, folder=tmp_path, servers=[server.address + "resolve/main/"])
+    (tmp_path / TASK.file).unlink()
+    fetch(TASK, folder=tmp_path, servers=[server.address + "resolve/main/"])
+    asked = [path for path in server.paths if "/store/" not in path]
+    assert asked[0].startswith("/resolve/main/")
+    assert asked[1].startswith("/resolve/" + server.said["X-Repo-Commit"] + "/")
 
 
 def test_names_that_are_no_tasks_are_paths(tmp_path, monkeypatch):

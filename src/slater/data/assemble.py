@@ -17,6 +17,7 @@ from slater.data.checks import Inspector
 from slater.data.dataset import OPTIONAL_FIELDS, ROW_FIELDS, Dataset, Metadata
 from slater.data.episodes import EpisodeCounter
 from slater.data.findings import Findings, Report
+from slater.data.metadata import MOST_ACTIONS, doubtful_names
 from slater.data.names import as_names
 from slater.errors import InputError
 
@@ -126,9 +127,9 @@ def layout_of(
     if discrete and act_dim != 1:
         error("actions", f"has {act_dim} entries per row; discrete actions are one number")
     for name in ("action_low", "action_high"):
-        bounds = getattr(metadata, name)
-        if bounds is not None and not discrete and len(bounds) != act_dim:
-            error(name, f"has {len(bounds)} entries, actions have {act_dim}")
+        bound = getattr(metadata, name)
+        if bound is not None and not discrete and len(bound) != act_dim:
+            error(name, f"has {len(bound)} entries, actions have {act_dim}")
     num_costs = _width(columns["costs"])
     if cost_names is None:
         names = ("cost",) if num_costs == 1 else tuple(f"cost_{i}" for i in range(num_costs))
@@ -138,8 +139,13 @@ def layout_of(
         error(
             "costs", f"has {num_costs} entries per row, but {len(names)} names are given ({', '.join(names)})"
         )
-    if len(set(names)) != len(names) or not all(names):
-        error("costs", f"needs distinct names that are not empty, not {', '.join(map(repr, names))}")
+    if wrong_names := doubtful_names(names):
+        error("costs", wrong_names)
+    if metadata.num_actions is not None and metadata.num_actions > MOST_ACTIONS:
+        error("num_actions", f"is {metadata.num_actions}; more than {MOST_ACTIONS:,} actions are not served")
+    bounds = zip(metadata.action_low or (), metadata.action_high or (), strict=False)
+    if not discrete and any(low > high for low, high in bounds):
+        error("action_low", "is above action_high")
     if broken:
         return None
     return Layout(obs_dim, act_dim, discrete, names, frozenset(columns))
@@ -181,8 +187,7 @@ def _rows_of(
     size = len(raw["observations"])
 
     def matrix(name: str, width: int) -> NDArray[np.float32]:
-        with np.errstate(over="ignore"):  # becomes infinite, which the checks report with its row
-            return np.ascontiguousarray(raw[name], dtype=np.float32).reshape(size, width)
+        return _single(raw[name]).reshape(size, width)
 
     def flags(name: str) -> NDArray[np.bool_]:
         if name not in layout.present:
@@ -233,12 +238,24 @@ def _rows_of(
     return rows, after
 
 
+def _single(values: NDArray[Any]) -> NDArray[np.float32]:
+    """In single precision; a finite number beyond it becomes the largest there is, which checks report."""
+    with np.errstate(over="ignore"):
+        single = np.ascontiguousarray(values, dtype=np.float32)
+    infinite = np.isinf(single)
+    if infinite.any():
+        single = single.copy()
+        cut = infinite & np.isfinite(values)
+        single[cut] = np.copysign(np.finfo(np.float32).max, single[cut])
+    return single
+
+
 def _actions(
     raw: Mapping[str, NDArray[Any]], layout: Layout, size: int, offset: int, findings: Findings
 ) -> NDArray[Any]:
     values = np.asarray(raw["actions"]).reshape(size, layout.action_dim)
     if not layout.discrete:
-        actions = np.ascontiguousarray(values, dtype=np.float32)
+        actions = _single(values)
         if layout.clip is None:
             return actions
         clipped = np.clip(actions, *layout.clip)
@@ -284,6 +301,9 @@ def _ends_of_labels(
     last[-1] = following is None or bool(np.asarray(following["episode"]).reshape(-1)[0] != labels[-1])
     missing = np.array([label is None or label != label for label in labels.tolist()], dtype=np.bool_)
     findings.add("error", "episode", "has no label", offset + np.flatnonzero(missing))
+    if labels.dtype.kind == "f":
+        message = "is a number too large to be told from the next one; give labels as text or whole numbers"
+        findings.add("error", "episode", message, offset + np.flatnonzero(np.abs(labels) >= 2**53))
     message = "is set in the middle of an episode (the next row has the same label)"
     findings.add("error", "terminals", message, offset + np.flatnonzero(terminals & ~last))
     if timeouts is not None:

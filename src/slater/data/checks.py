@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.dataset import Dataset, Metadata
+from slater.data.dataset import NO_TRANSITION, Dataset, Metadata
 from slater.data.episodes import LEAST_LIVED
 from slater.data.findings import Findings, Report
+from slater.data.metadata import MOST_ACTIONS
+from slater.data.repeats import Repeats
+from slater.data.whole_actions import WholeActions
 
 __all__ = ["Inspector", "check"]
 
 #: How far apart a next observation and the following row may be and still be called the same.
 _SAME = 1e-4
+#: Larger numbers cannot be squared in single precision; nothing that is measured is so large.
+LARGEST_NUMBER = 1e18
+_TOO_LARGE = (
+    f"is beyond {LARGEST_NUMBER:g}; if it stands for a missing value, leave that empty, else choose "
+    "another unit"
+)
 #: A column's rounding, as a share of its range, from which it is said.
 _COARSE = 1e-3
 
@@ -26,7 +34,7 @@ class Inspector:
     """Takes blocks of rows in order (`update`), then `finish`; notes problems in `findings`.
 
     derived: next observations were made from the following rows, so comparing them would say nothing.
-    assumed_discrete: actions are taken for indices because they are whole numbers, not because it was said.
+    assumed: nobody said whether actions are indices or amounts; it was told by their type.
     labels: role -> names of its columns, for messages. Memory grows with the number of episodes only.
     """
 
@@ -37,26 +45,30 @@ class Inspector:
         findings: Findings,
         *,
         derived: bool = False,
-        assumed_discrete: bool = False,
+        assumed: bool = False,
         labels: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._metadata = metadata
         self._cost_names = tuple(cost_names)
         self._findings = findings
         self._derived = derived
-        self._actions_seen: set[int] | None = set() if assumed_discrete else None
+        self._amounts = WholeActions() if assumed else None
         self._labels = labels or {}
         self._low: dict[str, NDArray[Any]] = {}
         self._high: dict[str, NDArray[Any]] = {}
-        self._before: dict[str, NDArray[Any]] | None = None  # the last row, if its episode goes on
-        self._content = blake2b(digest_size=16)  # of the episode so far
-        self._contents: set[bytes] = set()
+        self._repeats = Repeats(findings)
         self._size = 0
         self._started = 0  # row at which the current episode began
         self._timeout_lengths: Counter[int] = Counter()
         self._longest = 0
         self._ends = 0
         self._reward_range = (np.inf, -np.inf)
+        self._transitions = 0
+        self._level: NDArray[np.float32] | None = (
+            None  # reward and costs of the last row, if its episode goes on
+        )
+        self._rises = np.zeros(1 + len(self._cost_names), dtype=np.int64)
+        self._falls = np.zeros(1 + len(self._cost_names), dtype=np.int64)
         self._running: str | None = None  # source of the episode that the last block left unfinished
 
     def update(self, rows: Mapping[str, NDArray[Any]], after: NDArray[np.float32] | None) -> None:
@@ -73,6 +85,11 @@ class Inspector:
                 for column, words in self._columns(name, table.shape[1]):
                     bad = table.any(axis=1) if column is None else table[:, column]
                     note("error", name, f"{words}is NaN or infinite", offset + np.flatnonzero(bad))
+                with np.errstate(invalid="ignore"):
+                    table = (np.abs(values) > LARGEST_NUMBER).reshape(len(values), -1) & ~table
+                for column, words in self._columns(name, table.shape[1]) if table.any() else ():
+                    bad = table.any(axis=1) if column is None else table[:, column]
+                    note("error", name, f"{words}{_TOO_LARGE}", offset + np.flatnonzero(bad))
         self._check_actions(rows["actions"], offset)
         costs, rewards = rows["costs"], rows["rewards"]
         for index, name in enumerate(self._cost_names):
@@ -91,7 +108,9 @@ class Inspector:
         )
         if not self._derived:
             self._check_continuity(rows, after, offset)
-        self._check_repeats(rows, offset)
+        self._repeats.update(rows, offset)
+        self._check_totals(rows)
+        self._transitions += int(rows["next_known"].sum())
         for name in ("observations", "actions", "costs"):
             low, high = np.fmin.reduce(rows[name]), np.fmax.reduce(rows[name])
             self._low[name] = np.asarray(np.fmin(self._low[name], low) if name in self._low else low)
@@ -110,36 +129,16 @@ class Inspector:
             return [(None, "")]
         return [(index, f"the column {label!r} ") for index, label in enumerate(labels)]
 
-    def _check_repeats(self, rows: Mapping[str, NDArray[Any]], offset: int) -> None:
-        """Rows that repeat the row before them, and episodes that were there already."""
-        ends = rows["terminals"] | rows["timeouts"]
-        if rows["actions"].ndim == 2:  # a discrete world may well stand still
-            same = np.ones(len(ends), dtype=np.bool_)
-            for name in ("observations", "actions", "rewards", "costs"):
-                values = rows[name].reshape(len(ends), -1)
-                same[1:] &= (values[1:] == values[:-1]).all(axis=1)
-                same[0] &= self._before is not None and bool((values[0] == self._before[name]).all())
-            same[1:] &= ~ends[:-1]
-            message = "repeats the row before it in every number; was it logged twice?"
-            self._findings.add("warning", "rows", message, offset + np.flatnonzero(same))
-            self._before = None
-            if not ends[-1]:
-                names = ("observations", "actions", "rewards", "costs")
-                self._before = {name: rows[name][-1].reshape(-1) for name in names}
-        start, copies = 0, []
-        columns = [np.ascontiguousarray(rows[name]) for name in ("observations", "actions", "rewards")]
-        for stop in [*(np.flatnonzero(ends) + 1).tolist(), len(ends)]:
-            for values in columns:
-                self._content.update(values[start:stop].tobytes())
-            if stop > start and ends[stop - 1]:
-                digest = self._content.digest()
-                if digest in self._contents:
-                    copies.append(stop - 1)
-                self._contents.add(digest)
-                self._content = blake2b(digest_size=16)
-            start = stop
-        message = "an episode that ends here is a copy of an earlier one"
-        self._findings.add("warning", "rows", message, offset + np.array(copies, dtype=np.int64))
+    def _check_totals(self, rows: Mapping[str, NDArray[Any]]) -> None:
+        """Count where reward and costs rise and fall within episodes."""
+        values = np.concatenate([rows["rewards"][:, None], rows["costs"]], axis=1)
+        inside = ~(rows["terminals"] | rows["timeouts"])
+        before = values[:1] if self._level is None else self._level[None]
+        with np.errstate(invalid="ignore", over="ignore"):
+            steps = np.diff(values, axis=0, prepend=before)[np.concatenate([[True], inside[:-1]])]
+        self._rises += (steps > 0).sum(axis=0)
+        self._falls += (steps < 0).sum(axis=0)
+        self._level = values[-1] if inside[-1] else None
 
     def _check_propensity(self, values: NDArray[np.float64], offset: int, *, discrete: bool) -> None:
         note = self._findings.add
@@ -165,9 +164,15 @@ class Inspector:
 
     def _check_actions(self, actions: NDArray[Any], offset: int) -> None:
         stated = self._metadata
-        if self._actions_seen is not None:
-            self._actions_seen.update(np.unique(actions).tolist())
         if actions.ndim == 1:
+            if self._amounts is not None:
+                self._amounts.update(actions, offset)
+            if (largest := int(actions.max())) >= MOST_ACTIONS:
+                message = (
+                    f"is the index {largest}, where at most {MOST_ACTIONS:,} actions are served; number the "
+                    "actions from 0, or say that they are amounts: not discrete"
+                )
+                self._findings.add("error", "actions", message, offset + np.flatnonzero(actions == largest))
             if stated.num_actions is not None:
                 message = f"is not below the stated number of actions, {stated.num_actions}"
                 self._findings.add(
@@ -175,6 +180,8 @@ class Inspector:
                 )
             return
         if stated.action_low is None or stated.action_high is None:
+            if self._amounts is not None:
+                self._amounts.update(actions, offset)
             return
         low = np.asarray(stated.action_low, dtype=np.float32)
         high = np.asarray(stated.action_high, dtype=np.float32)
@@ -286,14 +293,23 @@ class Inspector:
                 note("warning", "costs", f"the cost {name!r} is {known}")
         for name in ("observations", "actions"):
             self._note_ranges(name)
-        if self._actions_seen and len(self._actions_seen) <= (largest := max(self._actions_seen)):
-            note(
-                "warning",
-                "actions",
-                f"the whole numbers are taken for {largest + 1} discrete actions, of which "
-                f"{len(self._actions_seen)} occur; if they are amounts, say that actions are not discrete, "
-                "else state the number of actions",
-            )
+        if self._amounts is not None:
+            self._amounts.remark(note, discrete=self._low["actions"].ndim == 0)
+        if self._transitions == 0:
+            note("warning", "next_observations", NO_TRANSITION)
+        elif self._longest == 1:
+            note("warning", "horizon", "every episode has one step: no decision has anything to follow it")
+        for name, rises, falls in zip(
+            ("the reward", *(f"the cost {name!r}" for name in self._cost_names)),
+            self._rises.tolist(), self._falls.tolist(), strict=True,
+        ):  # fmt: skip
+            if falls == 0 and rises >= 3 * max(self._ends, 1):
+                message = f"{name} rises and never falls within an episode: is it a running total?"
+                note(
+                    "warning",
+                    "rewards" if name == "the reward" else "costs",
+                    message + " give what each step adds",
+                )
         if self._reward_range[0] == self._reward_range[1]:
             note("warning", "rewards", f"is {self._reward_range[0]:g} in every row")
 
@@ -311,7 +327,7 @@ class Inspector:
         if lows.dtype.kind != "f":
             return
         largest = np.maximum(np.abs(lows), np.abs(highs))
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             step = np.spacing(largest)
             coarse = np.where(lows == highs, step >= 1, step > _COARSE * (highs - lows))
         for i in np.flatnonzero(coarse & np.isfinite(largest)).tolist():

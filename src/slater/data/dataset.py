@@ -18,11 +18,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.data.episodes import Episodes
+from slater.data.metadata import Metadata, action_bounds, doubtful_names
 from slater.data.names import NameCodes
 from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.errors import InputError
 
-__all__ = ["OPTIONAL_FIELDS", "ROW_FIELDS", "Dataset", "Fingerprint", "Metadata", "UnorderedTransitions"]
+__all__ = [
+    "NO_TRANSITION",
+    "OPTIONAL_FIELDS",
+    "ROW_FIELDS",
+    "Dataset",
+    "Fingerprint",
+    "Metadata",
+    "UnorderedTransitions",
+]
 
 #: Everything a row holds, in the order in which fields are hashed and stored.
 ROW_FIELDS = (
@@ -39,75 +48,6 @@ ROW_FIELDS = (
 OPTIONAL_FIELDS = ("propensity", "source")
 
 
-@dataclass(frozen=True)
-class Metadata:
-    """What a file may say about its data; None where it says nothing.
-
-    env_id: environment the data came from, as in `slater.envs.make` or Gymnasium.
-    horizon: steps after which an episode is cut by a timeout.
-    action_low, action_high: bounds per action dimension (continuous actions).
-    num_actions: number of actions (discrete actions).
-    notes: anything else, as text: how the data was made, seeds, versions.
-    """
-
-    env_id: str | None = None
-    horizon: int | None = None
-    action_low: tuple[float, ...] | None = None
-    action_high: tuple[float, ...] | None = None
-    num_actions: int | None = None
-    notes: Mapping[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object; `from_json` reads it back."""
-        return {
-            "env_id": self.env_id,
-            "horizon": self.horizon,
-            "action_low": None if self.action_low is None else list(self.action_low),
-            "action_high": None if self.action_high is None else list(self.action_high),
-            "num_actions": self.num_actions,
-            "notes": dict(self.notes),
-        }
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Metadata:
-        """Read what `to_json` wrote; anything of a wrong type is an `InputError` that names it."""
-
-        def integer(key: str) -> int | None:
-            value = record.get(key)
-            if value is None:
-                return None
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(
-                    f"The metadata field {key} must be a whole number, at least 1, not {value!r}."
-                )
-            return value
-
-        def bounds(key: str) -> tuple[float, ...] | None:
-            value = record.get(key)
-            if value is None:
-                return None
-            if not isinstance(value, (list, tuple)) or any(
-                isinstance(x, bool) or not isinstance(x, (int, float)) for x in value
-            ):
-                raise InputError(f"The metadata field {key} must be a list of numbers, not {value!r}.")
-            return tuple(float(x) for x in value)
-
-        env_id = record.get("env_id")
-        if env_id is not None and not isinstance(env_id, str):
-            raise InputError(f"The metadata field env_id must be text, not {env_id!r}.")
-        notes = record.get("notes") or {}
-        if not isinstance(notes, Mapping):
-            raise InputError(f"The metadata field notes must be an object, not {notes!r}.")
-        return cls(
-            env_id=env_id,
-            horizon=integer("horizon"),
-            action_low=bounds("action_low"),
-            action_high=bounds("action_high"),
-            num_actions=integer("num_actions"),
-            notes={str(key): str(value) for key, value in notes.items()},
-        )
-
-
 class UnorderedTransitions(NamedTuple):
     """Transitions without their order: what critics and policies are trained on (B rows).
 
@@ -122,6 +62,13 @@ class UnorderedTransitions(NamedTuple):
     terminals: NDArray[np.bool_]
     timeouts: NDArray[np.bool_]
     next_observations: NDArray[np.float32]
+
+
+#: What is said where no row has a known next observation and none is terminal.
+NO_TRANSITION = (
+    "there is no transition: no row has a next observation, and none is terminal; if every row is an "
+    "episode of one decision, mark its end as a terminal"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +137,9 @@ class Dataset:
             raise InputError("The arrays do not form a dataset: " + "; ".join(wrong) + ".")
         if size == 0:
             raise InputError("The dataset has no rows.")
-        if not self.cost_names or len(set(self.cost_names)) != len(self.cost_names):
-            raise InputError(f"Cost names must be given and distinct, not {self.cost_names!r}.")
+        wrong_names = doubtful_names(self.cost_names)
+        if wrong_names:
+            raise InputError(f"The costs {wrong_names}.")
         if self.source is not None:
             count = len(self.episodes)
             if self.source.dtype.kind != "U" or self.source.shape != (count,):
@@ -287,23 +235,18 @@ class Dataset:
     @cached_property
     def action_low(self) -> NDArray[np.float32]:
         """Lower action bounds, shape (a,): as stated, or -1 if the data lies in [-1, 1], or its minimum."""
-        return self._bounds(self.metadata.action_low, -1.0, self.actions.min(axis=0))
+        return self._bounds[0]
 
     @cached_property
     def action_high(self) -> NDArray[np.float32]:
         """Upper action bounds, shape (a,): as stated, or 1 if the data lies in [-1, 1], or its maximum."""
-        return self._bounds(self.metadata.action_high, 1.0, self.actions.max(axis=0))
+        return self._bounds[1]
 
-    def _bounds(
-        self, stated: tuple[float, ...] | None, unit: float, extreme: NDArray[Any]
-    ) -> NDArray[np.float32]:
+    @property
+    def _bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         if self.discrete:
             raise InputError("Discrete actions have no bounds; ask for num_actions.")
-        if stated is not None:
-            return np.asarray(stated, dtype=np.float32)
-        if np.abs(self.actions).max() <= 1:
-            return np.full(self.actions.shape[1], unit, dtype=np.float32)
-        return np.asarray(extreme, dtype=np.float32)
+        return action_bounds(self.metadata, self.actions.min(axis=0), self.actions.max(axis=0))
 
     @cached_property
     def episodes(self) -> Episodes:

@@ -1,19 +1,25 @@
 """Published DSRL files by task name: downloaded once, resumed after a break, checked.
 
 The file goes to the folder `SLATER_DATA` (default: the `slater` folder of the user's cache). While it
-comes in, it is NAME.part; a broken download continues from there. It gets its name only after its size is
-what the server said and its content reads as the published task: every chunk whole, the right widths, the
-right number of episodes. A second use needs no network.
+comes in, it is NAME.part; a broken download continues from there. It gets its name only after its size and
+(where the server states one) its SHA-256 are what the server said, and its content reads as the published
+task: every chunk whole, the right widths, the right number of episodes. A second use needs no network. The
+revision that the first file of a folder came from is kept there in REVISION, and the others come from it too.
+Nothing comes over plain HTTP.
 """
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import os
+import re
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from slater.data.files import open_file
 from slater.data.summary import summarise
@@ -22,12 +28,8 @@ from slater.errors import InputError
 
 __all__ = ["SERVERS", "fetch", "locate"]
 
-#: Where the files are published, tried in this order: the Hugging Face dataset that they moved to, and the
-#: host of DSRL before that. The environment variable SLATER_DSRL_URL names a mirror to use instead.
-SERVERS = (
-    "https://huggingface.co/datasets/YYY-45/DSRL/resolve/main/",
-    "http://data.offline-saferl.org/download/",
-)
+#: Where the files are published, tried in this order. SLATER_DSRL_URL names a mirror to use instead.
+SERVERS = ("https://huggingface.co/datasets/YYY-45/DSRL/resolve/main/",)
 _PIECE = 2**18
 _TIMEOUT = 30.0
 
@@ -67,13 +69,15 @@ def fetch(
     if servers is None:
         mirror = os.environ.get("SLATER_DSRL_URL")
         servers = (mirror,) if mirror else SERVERS
-    part = folder / f"{task.file}.part"
+    part, pinned = folder / f"{task.file}.part", folder / "REVISION"
+    revision = pinned.read_text().strip() if pinned.is_file() else "main"
     failed: list[tuple[str, Exception]] = []
     for server in servers:
-        address = server.rstrip("/") + "/" + task.file
+        address = server.replace("/resolve/main", f"/resolve/{revision}").rstrip("/") + "/" + task.file
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _download(address, part, progress)
+            said = _Redirects()
+            _download(address, part, said, progress)
             break
         except http.client.IncompleteRead:  # the server has it: go on with the same one, not with another
             raise InputError(
@@ -85,23 +89,54 @@ def fetch(
             raise InputError(f"{target} cannot be written: {error.strerror or error}.") from None
     else:
         raise InputError(_no_download(task, failed, target))
-    _verify(part, task)
+    _verify(part, task, said)
     os.replace(part, target)
+    if said.revision and not pinned.is_file():
+        pinned.write_text(said.revision + "\n")
     return target
 
 
-def _download(address: str, part: Path, progress: Callable[[int, int | None], None] | None) -> None:
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows a server to where it keeps a file, never to plain HTTP, and hears what it says of the file."""
+
+    size: int | None = None
+    sha256: str | None = None
+    revision: str | None = None
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """Note size, SHA-256 and revision, where they are stated, and go on."""
+        _refuse_plain(newurl)
+        size, tag = headers.get("X-Linked-Size", ""), headers.get("X-Linked-ETag", "").strip('"')
+        self.size = int(size) if size.isdigit() else self.size
+        self.sha256 = tag if re.fullmatch("[0-9a-f]{64}", tag) else self.sha256
+        commit = headers.get("X-Repo-Commit", "")
+        self.revision = commit if re.fullmatch("[0-9a-f]{40}", commit) else self.revision
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _refuse_plain(address: str) -> None:
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
+        raise InputError(f"{address} is refused: downloads come over https, which none can change on the way.")
+
+
+def _download(
+    address: str, part: Path, said: _Redirects, progress: Callable[[int, int | None], None] | None
+) -> None:
+    _refuse_plain(address)
     done = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(address, headers={"Range": f"bytes={done}-"} if done else {})
     try:
-        answer = urllib.request.urlopen(request, timeout=_TIMEOUT)
+        answer = urllib.request.build_opener(said).open(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code == 416 and done:  # nothing beyond what is there: it is whole, or not of this file
             stated = (error.headers.get("Content-Range") or "").rpartition("/")[2]
             if stated == str(done):
                 return
             part.unlink()
-            _download(address, part, progress)
+            _download(address, part, said, progress)
             return
         raise
     with answer:
@@ -135,9 +170,15 @@ def _no_download(task: Task, failed: Sequence[tuple[str, Exception]], target: Pa
     )
 
 
-def _verify(part: Path, task: Task) -> None:
-    """Read the whole file as the published task; a file that does not fit is removed."""
+def _verify(part: Path, task: Task, said: _Redirects) -> None:
+    """Compare with what the server said, and read it as the published task; what does not fit is removed."""
     try:
+        if said.size not in (None, part.stat().st_size):
+            raise InputError(f"it has {part.stat().st_size} bytes instead of {said.size}")
+        with open(part, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest() if said.sha256 else None
+        if found != said.sha256:
+            raise InputError(f"its SHA-256 is {found} instead of {said.sha256}")
         opened = open_file(part)
         with opened.reader:
             summary = summarise(opened)

@@ -120,8 +120,8 @@ class Opened:
     metadata: Metadata
     findings: Findings
     missing: Missing = "refuse"
-    #: nobody said that actions are indices: they are whole numbers, one per row
-    assumed_discrete: bool = False
+    #: nobody said whether actions are indices or amounts: it was told by their type
+    assumed: bool = False
 
     @property
     def report(self) -> Report:
@@ -146,7 +146,7 @@ class Opened:
             self.metadata,
             self.findings.renumbered(holes.in_the_file),
             derived="next_observations" not in layout.present,
-            assumed_discrete=self.assumed_discrete,
+            assumed=self.assumed,
             labels=self.reader.labels,
         )
         content = Fingerprint(layout.cost_names)
@@ -192,7 +192,7 @@ def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
         findings=findings,
         discrete=discrete,
     )
-    assumed = layout is not None and layout.discrete and discrete is None and metadata.num_actions is None
+    assumed = discrete is None and metadata.num_actions is None
     if layout is not None:
         layout = replace(layout, whole_episodes=reader.whole_episodes)
     if layout is not None and not layout.discrete and (options.clip_actions or reader.clips_actions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ def _seconds(values: NDArray[Any]) -> NDArray[np.float64] | None:
     flat = np.asarray(values).reshape(-1)
     try:
         if flat.dtype.kind in "OUS":
-            flat = np.array([str(value) for value in flat], dtype="datetime64[ns]")
+            return np.array([datetime.fromisoformat(str(value)).timestamp() for value in flat])
         if flat.dtype.kind == "M":
             return flat.astype("datetime64[ns]").astype(np.int64) / 1e9
         return flat.astype(np.float64)

@@ -24,6 +24,7 @@ from slater.data.dataset import Dataset, Metadata, UnorderedTransitions, stated
 from slater.data.episodes import Episodes
 from slater.data.formats.base import BLOCK_ROWS, damaged
 from slater.data.formats.store import HEADER_BYTES, StoreNotes, columns_of, is_store, settle
+from slater.data.metadata import action_bounds
 from slater.data.statistics import Statistics
 from slater.errors import InputError
 
@@ -99,23 +100,18 @@ class StoredDataset:
     @property
     def action_low(self) -> NDArray[np.float32]:
         """Lower action bounds, shape (a,), by the rule of `Dataset.action_low`."""
-        return self._bounds(self.metadata.action_low, -1.0, self.statistics.action_low)
+        return self._bounds[0]
 
     @property
     def action_high(self) -> NDArray[np.float32]:
         """Upper action bounds, shape (a,), by the rule of `Dataset.action_high`."""
-        return self._bounds(self.metadata.action_high, 1.0, self.statistics.action_high)
+        return self._bounds[1]
 
-    def _bounds(
-        self, stated: tuple[float, ...] | None, unit: float, extreme: NDArray[np.float64]
-    ) -> NDArray[np.float32]:
+    @property
+    def _bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         if self.discrete:
             raise InputError("Discrete actions have no bounds; ask for num_actions.")
-        if stated is not None:
-            return np.asarray(stated, dtype=np.float32)
-        if max(-self.statistics.action_low.min(), self.statistics.action_high.max()) <= 1:
-            return np.full(len(extreme), unit, dtype=np.float32)
-        return np.asarray(extreme, dtype=np.float32)
+        return action_bounds(self.metadata, self.statistics.action_low, self.statistics.action_high)
 
     @property
     def statistics(self) -> Statistics:

@@ -62,8 +62,8 @@ class Run:
             raise InputError(f"eval_every must be at least 1, not {self.eval_every}.")
         if not self.memory > 0:
             raise InputError(f"memory must be a positive number of GB, not {self.memory}.")
-        if self.seed < 0:
-            raise InputError(f"the seed must be at least 0, not {self.seed}.")
+        if not 0 <= self.seed < 2**32:  # what JAX keeps of a seed: larger ones would repeat smaller ones
+            raise InputError(f"the seed must be from 0 to {2**32 - 1}, not {self.seed}.")
 
 
 @dataclass(frozen=True)

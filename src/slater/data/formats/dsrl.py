@@ -41,6 +41,7 @@ from slater.data.formats.base import (
 )
 from slater.data.formats.hdf5_file import CarefulFile
 from slater.data.formats.hdf5_guard import (
+    kept_elsewhere,
     larger_than_stored,
     lost_chunks,
     never_written,
@@ -134,6 +135,11 @@ class DsrlReader(Reader):
         for part in parts:
             if part.ndim == 0:
                 raise InputError(f"{self._path}: {part.name} is a single value, not one entry per row.")
+            if kept_elsewhere(part) or part.file.filename != self._file.filename:
+                raise InputError(
+                    f"{self._path}: {part.name} lies outside the file, which is refused; write the numbers "
+                    "into the file itself."
+                )
             if larger_than_stored(part):
                 raise InputError(
                     f"{self._path}: {part.name} says it has the shape {part.shape}, but not all of that is "
@@ -251,7 +257,8 @@ class DsrlReader(Reader):
             return None
         try:
             dataset = self._file["source_names"]
-            if dataset.dtype.kind != "S" or dataset.ndim != 1 or lost_chunks(dataset):
+            whole = dataset.dtype.kind == "S" and dataset.ndim == 1 and not kept_elsewhere(dataset)
+            if not whole or lost_chunks(dataset):
                 raise InputError(f"{self._path}: source_names must be text of fixed length, one per source.")
             names: NDArray[Any] = dataset[:]
         except _H5_ERRORS as error:

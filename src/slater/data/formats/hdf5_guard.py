@@ -17,10 +17,21 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["larger_than_stored", "lost_chunks", "never_written", "odd_number_type", "zeroed_chunk"]
+__all__ = [
+    "check_sizes",
+    "kept_elsewhere",
+    "larger_than_stored",
+    "lost_chunks",
+    "never_written",
+    "odd_number_type",
+    "zeroed_chunk",
+]
 
 #: What a dataset that was created and never written may claim to hold, in bytes.
 _UNWRITTEN_BYTES = 2**28
+
+#: Groups within groups in an episode, at most.
+_DEPTH = 32
 
 #: Filters under which zeros stay zeros, byte by byte: deflate, shuffle, Fletcher-32.
 _DEFLATE, _SHUFFLE, _FLETCHER = 1, 2, 3
@@ -31,6 +42,11 @@ def odd_number_type(dataset: h5py.Dataset) -> bool:
     if dataset.dtype.kind not in "biuf":
         return False
     return not dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype, logical=True))
+
+
+def kept_elsewhere(dataset: h5py.Dataset) -> bool:
+    """Whether the numbers lie outside the file: HDF5 would read any file of the machine as a column."""
+    return bool(dataset.is_virtual or dataset.external)
 
 
 def never_written(dataset: h5py.Dataset) -> bool:
@@ -133,3 +149,18 @@ def _occupied(dataset: h5py.Dataset, corner: tuple[int, ...], kinds: list[int]) 
     entries = stored.reshape(width, -1).T if _SHUFFLE in used else stored.reshape(-1, width)
     occupied: NDArray[np.bool_] = entries.any(axis=1).reshape(dataset.chunks)
     return occupied
+
+
+def check_sizes(item: Any, depth: int = 0) -> None:
+    """Refuse what libhdf5 would not finish reading; it is asked before Minari reads a whole episode."""
+    if depth > _DEPTH:
+        raise ValueError("its groups contain themselves")
+    if isinstance(item, h5py.Group):
+        for key in item:
+            check_sizes(item[key], depth + 1)
+    elif isinstance(item, h5py.Dataset) and kept_elsewhere(item):
+        raise ValueError(f"{item.name} lies outside the file")
+    elif isinstance(item, h5py.Dataset) and larger_than_stored(item):
+        raise ValueError(
+            f"{item.name} says it has the shape {item.shape}, but not all of that is in the file"
+        )

@@ -34,14 +34,12 @@ from slater.data.formats.base import (
     listing,
     mapped_roles,
 )
-from slater.data.formats.hdf5_guard import larger_than_stored
+from slater.data.formats.hdf5_guard import check_sizes
 from slater.errors import InputError
 
 __all__ = ["MinariReader", "MinariWriter", "is_minari"]
 
 _NOTES = "slater"
-#: Groups within groups in an episode, at most.
-_DEPTH = 32
 
 
 def _minari() -> Any:
@@ -158,7 +156,7 @@ class MinariReader(Reader):
         for number in range(self._episodes):
             try:
                 if guard is not None and f"episode_{number}" in guard:
-                    _check_sizes(guard[f"episode_{number}"])
+                    check_sizes(guard[f"episode_{number}"])
                 episode = next(episodes)
                 block = self._columns_of(episode, number)
             except InputError:
@@ -250,19 +248,6 @@ class MinariReader(Reader):
                 held, count = [], 0
         if held:
             yield _join(held)
-
-
-def _check_sizes(item: Any, depth: int = 0) -> None:
-    """Refuse what libhdf5 would not finish reading; it is asked before Minari reads a whole episode."""
-    if depth > _DEPTH:
-        raise ValueError("its groups contain themselves")
-    if isinstance(item, h5py.Group):
-        for key in item:
-            _check_sizes(item[key], depth + 1)
-    elif isinstance(item, h5py.Dataset) and larger_than_stored(item):
-        raise ValueError(
-            f"{item.name} says it has the shape {item.shape}, but not all of that is in the file"
-        )
 
 
 def _numbers(values: Any) -> tuple[float, ...]:

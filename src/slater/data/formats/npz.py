@@ -52,6 +52,7 @@ class NpzReader(Reader):
                 roles, left_out = mapped_roles(found, options)
                 taken = {name for wanted in roles.values() for name in wanted}
                 refuse_near_names(path, {*roles, *left_out}, set(names) - taken)
+                _refuse_bomb(path, archive, taken)
                 self._arrays = {
                     role: stack_columns(role, wanted, names, archive.__getitem__)
                     for role, wanted in roles.items()
@@ -80,6 +81,23 @@ class NpzReader(Reader):
         size = min(len(array) for array in self._arrays.values())
         for start in range(0, size, rows):
             yield {role: array[start : min(start + rows, size)] for role, array in self._arrays.items()}
+
+
+#: Arrays that unpack to more than so many bytes, and so many times the archive's size, are not unpacked.
+_MOST_BYTES, _MOST_RATIO = 2**26, 100
+
+
+def _refuse_bomb(path: Path, archive: Any, wanted: set[str]) -> None:
+    """Refuse an archive of a megabyte that would take all memory."""
+    size = path.stat().st_size
+    unpacked = sum(
+        entry.file_size for entry in archive.zip.infolist() if entry.filename.removesuffix(".npy") in wanted
+    )
+    if unpacked > max(_MOST_BYTES, _MOST_RATIO * size):
+        raise InputError(
+            f"{path} has {size:,} bytes and unpacks to {unpacked:,}, more than {_MOST_RATIO} times that; if "
+            "it is meant so, save it without compression (np.savez) or convert what made it to a .store."
+        )
 
 
 class NpzWriter(Writer):

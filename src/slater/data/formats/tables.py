@@ -11,8 +11,7 @@ and bounds are told by options.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import Column
+from slater.data.findings import Findings
 from slater.data.formats.base import (
     BLOCK_ROWS,
     Notes,
@@ -32,24 +32,32 @@ from slater.data.formats.base import (
     mapped_roles,
 )
 from slater.data.formats.table_layout import cost_columns, folder_keys, notes_beside, parquet_files, pyarrow
+from slater.data.formats.table_values import (
+    entries_of,
+    flags_of_text,
+    is_number,
+    labels_of_text,
+    not_numbers,
+    times_of,
+)
 from slater.errors import InputError
 
 __all__ = ["TableReader"]
 
-#: role -> candidate name lists; the first that is present is taken
-_DEFAULTS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "observations": (("obs_*",), ("observations",), ("observation",), ("obs",)),
-    "actions": (("action_*",), ("actions",), ("action",)),
-    "rewards": (("reward",), ("rewards",)),
-    "costs": (("cost_*",), ("cost",), ("costs",)),
-    "terminals": (("terminal",), ("terminals",), ("terminated",)),
-    "timeouts": (("timeout",), ("timeouts",), ("truncated",)),
-    "next_observations": (("next_obs_*",), ("next_observations",), ("next_observation",), ("next_obs",)),
-    "next_known": (("next_known",),),
-    "episode": (("episode",),),
-    "propensity": (("propensity",),),
-    "source": (("source",),),
-    "time": (("time",), ("timestamp",)),
+#: role -> names that are looked for; the first that is present is taken, a plain name before a pattern
+_DEFAULTS: dict[str, tuple[str, ...]] = {
+    "observations": ("observations", "observation", "obs", "obs_*"),
+    "actions": ("actions", "action", "action_*"),
+    "rewards": ("reward", "rewards"),
+    "costs": ("cost", "costs", "cost_*"),
+    "terminals": ("terminal", "terminals", "terminated"),
+    "timeouts": ("timeout", "timeouts", "truncated"),
+    "next_observations": ("next_observations", "next_observation", "next_obs", "next_obs_*"),
+    "next_known": ("next_known",),
+    "episode": ("episode",),
+    "propensity": ("propensity",),
+    "source": ("source",),
+    "time": ("time", "timestamp"),
 }
 _TEXT = ("episode", "source", "time")
 _FLAGS = ("terminals", "timeouts", "next_known")
@@ -65,6 +73,9 @@ class TableReader(Reader):
         self.format = "csv" if path.suffix.lower() in (".csv", ".tsv") else "parquet"
         self._files = parquet_files(path) if path.is_dir() else [path]
         self._roles: dict[str, list[str]] = {}
+        self._passed_over: dict[str, list[str]] = {}
+        self._restarts = False
+        self._schemas: list[Any] = []  # of each file
         self._discrete = options.discrete
         self._bounded = options.action_low is not None
         schema, rows = self._guard(self._schema)
@@ -86,6 +97,8 @@ class TableReader(Reader):
         if self.format == "csv":
             schema = self._guard(lambda: self._csv_reader().schema)
         self.columns = {role: self._column(role, schema, rows) for role in self._roles}
+        if len(self._files) > 1 and "episode" in self._roles:
+            self._restarts = self._guard(self._labels_restart)
         self.labels = {role: tuple(names) for role, names in self._roles.items() if role not in _FLAGS}
         costs = self._roles.get("costs", [])
         if len(costs) > 1:
@@ -117,21 +130,20 @@ class TableReader(Reader):
         """Name the column and row where a CSV table has text in place of a number, if that is wrong."""
         roles = {n: role for role, names in self._roles.items() for n in names}
         numeric = {name: role for name, role in roles.items() if role not in (*_FLAGS, *_TEXT)}
-        nulls = set(self._arrow.csv.ConvertOptions().null_values)
         found: dict[str, tuple[int, str, int]] = {}
         try:
             row = 0
             for batch in self._csv_reader(texts=tuple(numeric)):
                 for name in numeric:
                     for place, text in enumerate(batch.column(name).to_pylist()):
-                        if text is not None and text.strip() not in nulls and not _is_number(text):
+                        if text is not None and text.strip() not in self._nulls and not is_number(text):
                             first = found.get(name, (row + place, text, 0))
                             found[name] = (*first[:2], first[2] + 1)
                 row += batch.num_rows
         except (self._arrow.ArrowException, OSError, ValueError, KeyError):
             return  # it is not even a table
         for name, (first_row, text, count) in found.items():
-            raise InputError(_not_numbers(self._path, name, numeric[name], text, first_row, count))
+            raise InputError(not_numbers(self._path, name, numeric[name], text, first_row, count))
 
     def _schema(self) -> tuple[Any, int | None]:
         if self.format == "csv":
@@ -143,8 +155,9 @@ class TableReader(Reader):
                 for name, value in folder_keys(self._path, path).items():
                     if name not in own.names:
                         own = own.append(self._arrow.field(name, self._arrow.scalar(value).type))
-                if schema is not None and own.names != schema.names:
+                if schema is not None and set(own.names) != set(schema.names):
                     raise InputError(f"{path} has other columns than {self._files[0]}: {listing(own.names)}.")
+                self._schemas.append(own)
                 schema, total = schema or own, total + file.metadata.num_rows
         return schema, total
 
@@ -159,14 +172,35 @@ class TableReader(Reader):
         roles: dict[str, list[str]] = {}
         for role, candidates in _DEFAULTS.items():
             for candidate in candidates:
-                pattern = candidate[0]
-                if pattern in names or (
-                    pattern.endswith("*") and any(name.startswith(pattern[:-1]) for name in names)
-                ):
-                    roles[role] = expand_names(role, candidate, names)
+                matches = [name for name in names if name.startswith(candidate[:-1])]
+                if candidate in names:
+                    roles[role] = [candidate]
+                elif candidate.endswith("*") and matches:
+                    roles[role] = expand_names(role, (candidate,), entries_of(matches))
+                if role in roles:
                     break
         chosen, _ = mapped_roles(roles, options)
-        return {role: expand_names(role, wanted, names) for role, wanted in chosen.items()}
+        found = {role: expand_names(role, wanted, names) for role, wanted in chosen.items()}
+        read = {name for wanted in found.values() for name in wanted}
+        for role, candidates in _DEFAULTS.items():
+            if role in found and role not in options.columns:
+                prefix = candidates[-1].removesuffix("*")
+                like = [
+                    n for n in names if candidates[-1] != prefix and n.startswith(prefix) and n not in read
+                ]
+                self._passed_over |= {role: like} if like else {}
+        return found
+
+    def note(self, findings: Findings) -> None:
+        """Say which columns with the name of a role were not taken for it."""
+        for role, names in self._passed_over.items():
+            message = f"not read: {listing(names)}; if that is meant, map it, {role}={','.join(names)}"
+            findings.add("warning", role, message)
+        if self._restarts:
+            message = (
+                "the labels begin again in every file of the folder: those of each file count by themselves"
+            )
+            findings.add("warning", "episode", message)
 
     def _csv_reader(self, first: bool = False, texts: tuple[str, ...] = ()) -> Any:
         """A streaming CSV reader; numbers are read as such, so that one odd block cannot change a type.
@@ -177,11 +211,9 @@ class TableReader(Reader):
         types = {}
         if not first:
             for role, names in self._roles.items():
-                if role in ("episode", "time") or (
-                    role == "actions" and len(names) == 1 and not self._continuous
-                ):
+                if role == "time" or (role == "actions" and len(names) == 1 and not self._continuous):
                     continue
-                text = role in (*_FLAGS, "source")
+                text = role in (*_FLAGS, "source", "episode")  # 1 and 01 are two labels
                 types.update({name: arrow.string() if text else arrow.float64() for name in names})
         types.update({name: arrow.string() for name in texts})
         delimiter = "\t" if self._path.suffix.lower() == ".tsv" else ","
@@ -191,6 +223,11 @@ class TableReader(Reader):
             parse_options=arrow.csv.ParseOptions(delimiter=delimiter),
             convert_options=arrow.csv.ConvertOptions(column_types=types),
         )
+
+    @property
+    def _nulls(self) -> set[str]:
+        """What stands for a missing value in a CSV file."""
+        return set(self._arrow.csv.ConvertOptions().null_values)
 
     @property
     def _continuous(self) -> bool:
@@ -208,17 +245,20 @@ class TableReader(Reader):
             return Column(rows, (width,), np.dtype(lists[0].value_type.to_pandas_dtype()))
         if self.format == "csv" and role in _FLAGS:
             return Column(rows, (), np.dtype(np.float64))
-        dtypes = [self._number_type(kind) for kind in types]
-        for name, dtype in zip(self._roles[role], dtypes, strict=True):
-            if dtype.kind not in "biuf":
-                if role not in _TEXT:
-                    text = self._first_value(name)
-                    raise InputError(_not_numbers(self._path, name, role, text, 0, 0))
-                return Column(rows, (), dtype)
+        if role in _TEXT:
+            return Column(rows, (), self._number_type(types[0]))
+        dtypes = []
+        for path, own in zip(self._files, self._schemas or [schema], strict=True):
+            for name in self._roles[role]:
+                dtypes.append(self._number_type(own.field(name).type))
+                if dtypes[-1].kind not in "biuf":
+                    raise InputError(not_numbers(path, name, role, self._first_value(name, path), 0, 0))
         tail = () if len(types) == 1 else (len(types),)
         return Column(rows, tail, np.result_type(*dtypes))
 
     def _number_type(self, kind: Any) -> np.dtype[Any]:
+        if self._arrow.types.is_temporal(kind):
+            return np.dtype("datetime64[ns]")
         if kind == self._arrow.null():  # a column without any value: NaN in every row
             return np.dtype(np.float64)
         try:
@@ -231,8 +271,8 @@ class TableReader(Reader):
         types = self._arrow.types
         return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
-    def _first_value(self, name: str) -> str:
-        batches = self._batches(1)
+    def _first_value(self, name: str, path: Path) -> str:
+        batches = self._batches(1) if self.format == "csv" else self._parquet_batches(path, 1)
         batch = self._guard(lambda: next(batches, None))
         return "" if batch is None or batch.num_rows == 0 else str(batch.column(name)[0].as_py())
 
@@ -250,9 +290,9 @@ class TableReader(Reader):
         for path in self._files:
             yield from self._parquet_batches(path, rows)
 
-    def _parquet_batches(self, path: Path, rows: int) -> Iterator[Any]:
+    def _parquet_batches(self, path: Path, rows: int, only: Sequence[str] = ()) -> Iterator[Any]:
         keys = folder_keys(self._path, path)
-        wanted = list(dict.fromkeys(name for names in self._roles.values() for name in names))
+        wanted = list(only or dict.fromkeys(name for names in self._roles.values() for name in names))
         with self._arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             own = [name for name in wanted if name in file.schema_arrow.names]
             # a list column is named by its path in the file, so all columns are asked for if there is one
@@ -267,13 +307,42 @@ class TableReader(Reader):
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
         """Batches as the file gives them."""
-        batches = self._batches(rows)
+        if not self._restarts:
+            yield from self._blocks(self._batches(rows))
+            return
+        for number, path in enumerate(self._files):
+            for block in self._blocks(self._parquet_batches(path, rows)):
+                labels = [
+                    None if label is None else f"{number}/{label}" for label in block["episode"].tolist()
+                ]
+                yield {**block, "episode": np.array(labels, dtype=object)}
+
+    def _blocks(self, batches: Iterator[Any]) -> Iterator[dict[str, NDArray[Any]]]:
         while True:
             batch = self._guard(lambda: next(batches, None))
             if batch is None:
                 return
             if batch.num_rows:
                 yield self._guard(partial(self._columns_of, batch))
+
+    def _labels_restart(self) -> bool:
+        """Whether the files of a folder number their episodes each by itself, rather than as one table.
+
+        One table cut into files has a label in two files only where one ends and the next begins; and if all
+        of it is one label, its files are episodes that nobody numbered.
+        """
+        seen: set[Any] = set()
+        before: Any = None
+        for number, path in enumerate(self._files):
+            own: dict[Any, None] = {}
+            for batch in self._parquet_batches(path, BLOCK_ROWS, self._roles["episode"]):
+                own |= dict.fromkeys(batch.column(self._roles["episode"][0]).unique().to_pylist())
+            first = next(iter(own), None)
+            if number and (seen & (own.keys() - {first}) or (first in seen and first != before)):
+                return True
+            seen |= own.keys()
+            before = list(own)[-1] if own else before
+        return len(seen) == 1
 
     def _columns_of(self, batch: Any) -> dict[str, NDArray[Any]]:
         return {role: self._values(batch, role) for role in self._roles}
@@ -290,40 +359,14 @@ class TableReader(Reader):
                     )
                 parts.append(values.flatten().to_numpy(zero_copy_only=False).reshape(-1, width))
             elif self.format == "csv" and role in _FLAGS:
-                parts.append(_flags_of_text(values.to_pylist()))
+                parts.append(flags_of_text(values.to_pylist()))
+            elif self.format == "csv" and role == "episode":
+                parts.append(labels_of_text(values.to_pylist(), self._nulls))
+            elif self._arrow.types.is_temporal(values.type) and not self._arrow.types.is_duration(
+                values.type
+            ):
+                parts.append(times_of(self._arrow, values))
             else:
                 array = values.to_numpy(zero_copy_only=False)
                 parts.append(array.astype(np.float64) if values.type == self._arrow.null() else array)
         return parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text
-
-
-def _not_numbers(path: Path, name: str, role: str, text: str, row: int, count: int) -> str:
-    """The sentence for a column of text or times where numbers are needed."""
-    shown = repr(text[:40])
-    where = f"in row {row}" + (f" and {count - 1} more" if count > 1 else "")
-    if re.match(r"\d{4}-\d\d-\d\d", text):
-        return (
-            f"{path}: the column {name!r} ({role}) holds times ({shown} {where}), not numbers; give seconds "
-            f"since a start as numbers, or map it as time={name}, which checks it for gaps."
-        )
-    remedy = "give each value a number (0, 1, ...) or a column of its own, or leave the column out"
-    if count and count <= 3:
-        remedy = "correct these rows, or leave them empty and drop or fill what is missing"
-    what = f"{path}: the column {name!r} ({role}) holds text ({shown} {where}), not numbers"
-    return f"{what}; {remedy} (rows are numbered from 0)."
-
-
-_FLAG_TEXT = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0, "0.0": 0.0, "1.0": 1.0}
-
-
-def _flags_of_text(texts: list[str | None]) -> NDArray[np.float64]:
-    """0, 1, true or false in any case; anything else becomes NaN, which the checks report with its row."""
-    return np.array([_FLAG_TEXT.get((text or "").strip().lower(), np.nan) for text in texts])

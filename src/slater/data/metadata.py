@@ -1,0 +1,113 @@
+"""What a dataset says of itself besides its rows, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.errors import InputError
+
+__all__ = ["MOST_ACTIONS", "Metadata", "action_bounds", "doubtful_names"]
+
+#: More discrete actions than this are a mistake: a network has an output for each.
+MOST_ACTIONS = 2**16
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a file may say about its data; None where it says nothing.
+
+    env_id: environment the data came from, as in `slater.envs.make` or Gymnasium.
+    horizon: steps after which an episode is cut by a timeout.
+    action_low, action_high: bounds per action dimension (continuous actions).
+    num_actions: number of actions (discrete actions).
+    notes: anything else, as text: how the data was made, seeds, versions.
+    """
+
+    env_id: str | None = None
+    horizon: int | None = None
+    action_low: tuple[float, ...] | None = None
+    action_high: tuple[float, ...] | None = None
+    num_actions: int | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; `from_json` reads it back."""
+        return {
+            "env_id": self.env_id,
+            "horizon": self.horizon,
+            "action_low": None if self.action_low is None else list(self.action_low),
+            "action_high": None if self.action_high is None else list(self.action_high),
+            "num_actions": self.num_actions,
+            "notes": dict(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Metadata:
+        """Read what `to_json` wrote; anything of a wrong type is an `InputError` that names it."""
+
+        def integer(key: str) -> int | None:
+            value = record.get(key)
+            if value is None:
+                return None
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(
+                    f"The metadata field {key} must be a whole number, at least 1, not {value!r}."
+                )
+            return value
+
+        def bounds(key: str) -> tuple[float, ...] | None:
+            value = record.get(key)
+            if value is None:
+                return None
+            if not isinstance(value, (list, tuple)) or any(
+                isinstance(x, bool) or not isinstance(x, (int, float)) for x in value
+            ):
+                raise InputError(f"The metadata field {key} must be a list of numbers, not {value!r}.")
+            return tuple(float(x) for x in value)
+
+        env_id = record.get("env_id")
+        if env_id is not None and not isinstance(env_id, str):
+            raise InputError(f"The metadata field env_id must be text, not {env_id!r}.")
+        notes = record.get("notes") or {}
+        if not isinstance(notes, Mapping):
+            raise InputError(f"The metadata field notes must be an object, not {notes!r}.")
+        return cls(
+            env_id=env_id,
+            horizon=integer("horizon"),
+            action_low=bounds("action_low"),
+            action_high=bounds("action_high"),
+            num_actions=integer("num_actions"),
+            notes={str(key): str(value) for key, value in notes.items()},
+        )
+
+
+def action_bounds(
+    stated: Metadata, low: NDArray[Any], high: NDArray[Any]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Bounds of continuous actions, each (a,): as stated, else [-1, 1] around data in there, else the data's.
+
+    low, high: (a,) the smallest and largest actions in the data. An action that never varies gets bounds a
+    ten-thousandth to both sides of it, so that it can be scaled and a policy keeps it where it was.
+    """
+    within = max(np.abs(low).max(), np.abs(high).max()) <= 1
+    lower = np.full(len(low), -1.0) if within else np.asarray(low, np.float64)
+    upper = np.full(len(high), 1.0) if within else np.asarray(high, np.float64)
+    lower = lower if stated.action_low is None else np.asarray(stated.action_low, np.float64)
+    upper = upper if stated.action_high is None else np.asarray(stated.action_high, np.float64)
+    room = np.where(lower == upper, 1e-4 * np.maximum(np.abs(lower), 1e-4), 0.0)
+    return (lower - room).astype(np.float32), (upper + room).astype(np.float32)
+
+
+def doubtful_names(cost_names: Sequence[str]) -> str:
+    """What is wrong with the names of the costs, in words after "The costs"; empty if nothing is."""
+    if not cost_names or len(set(cost_names)) != len(cost_names) or not all(cost_names):
+        return f"need distinct names that are not empty, not {', '.join(map(repr, cost_names))}"
+    for name in cost_names:
+        if name.strip().lower() in ("reward", "rewards", "return"):
+            return f"need other names than {name!r}, which names the reward's estimate"
+    return ""
