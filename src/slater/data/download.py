@@ -119,7 +119,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 def _refuse_plain(address: str) -> None:
     parts = urllib.parse.urlsplit(address)
     if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
-        raise InputError(f"{address} is refused: downloads come over https, which none can change on the way.")
+        raise InputError(f"{address} is refused: downloads come over https alone.")
 
 
 def _download(
