@@ -17,19 +17,11 @@ from numpy.typing import NDArray
 
 from slater.policy.base import Described, MemorylessActor
 from slater.policy.contract import checked
+from slater.policy.layers import Layers, apply_layers, name_layers, read_layers
 
-__all__ = ["CandidatesPolicy", "Layers"]
+__all__ = ["CandidatesPolicy"]
 
 F32 = NDArray[np.float32]
-#: (weight `(in, out)`, bias `(out,)`) per layer of a ReLU network
-Layers = tuple[tuple[F32, F32], ...]
-
-
-def _network(layers: Layers, x: F32) -> F32:
-    for weight, bias in layers[:-1]:
-        x = np.maximum(x @ weight + bias, 0.0)
-    weight, bias = layers[-1]
-    return np.asarray(x @ weight + bias, dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,8 +47,8 @@ class CandidatesPolicy(Described):
 
     def propose(self, obs: F32, z: F32) -> F32:
         """Actions in [-1, 1] for normalised observations (rows, obs_dim) and z (rows, latent)."""
-        v = np.tanh(_network(self.decoder, np.concatenate([obs, z], axis=1)))
-        shift = np.tanh(_network(self.perturbation, np.concatenate([obs, v], axis=1)))
+        v = np.tanh(apply_layers(self.decoder, np.concatenate([obs, z], axis=1)))
+        shift = np.tanh(apply_layers(self.perturbation, np.concatenate([obs, v], axis=1)))
         return np.asarray(np.clip(v + self.phi * shift, -1.0, 1.0), dtype=np.float32)
 
     def score(self, obs: F32, actions: F32) -> F32:
@@ -64,7 +56,7 @@ class CandidatesPolicy(Described):
         x = np.concatenate([obs, actions], axis=1)
         values = []
         for u, lean in enumerate(self.leans):
-            pair = [_network(layers, x)[:, 0] for layers in self.critics[2 * u : 2 * u + 2]]
+            pair = [apply_layers(layers, x)[:, 0] for layers in self.critics[2 * u : 2 * u + 2]]
             values.append(lean * np.minimum(*pair) + (1.0 - lean) * np.maximum(*pair))
         return np.asarray(values[0] - self.multipliers @ np.stack(values[1:]), dtype=np.float32)
 
@@ -102,10 +94,7 @@ class CandidatesPolicy(Described):
         }  # fmt: skip
         networks = {"decoder": self.decoder, "perturbation": self.perturbation}
         networks |= {f"critic_{k}": layers for k, layers in enumerate(self.critics)}
-        for name, layers in networks.items():
-            for index, (weight, bias) in enumerate(layers):
-                named[f"{name}.{index}.weight"], named[f"{name}.{index}.bias"] = weight, bias
-        return named
+        return named | name_layers(networks)
 
     def description(self) -> dict[str, Any]:
         """What the arrays do not say, as JSON."""
@@ -119,19 +108,10 @@ class CandidatesPolicy(Described):
         cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
     ) -> CandidatesPolicy:
         """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
-
-        def network(name: str) -> Layers:
-            count = sum(key.startswith(f"{name}.") and key.endswith(".weight") for key in tensors)
-            if count == 0:
-                raise ValueError(f"there is no network {name}")
-            return tuple(
-                (tensors[f"{name}.{index}.weight"], tensors[f"{name}.{index}.bias"]) for index in range(count)
-            )
-
         leans = tuple(float(x) for x in description["leans"])
         policy = cls(
-            network("decoder"), network("perturbation"),
-            tuple(network(f"critic_{k}") for k in range(2 * len(leans))),
+            read_layers(tensors, "decoder"), read_layers(tensors, "perturbation"),
+            tuple(read_layers(tensors, f"critic_{k}") for k in range(2 * len(leans))),
             leans, tensors["multipliers"], float(description["phi"]), int(description["samples"]),
             float(description["latent_cut"]), tensors["obs_mean"], tensors["obs_std"],
             tensors["low"], tensors["high"],

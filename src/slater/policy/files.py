@@ -109,6 +109,7 @@ _KINDS = {
     "categorical": "slater.policy.networks:CategoricalPolicy",
     "sequence": "slater.policy.sequence:SequencePolicy",
     "candidates": "slater.policy.candidates:CandidatesPolicy",
+    "switching": "slater.policy.switching:SwitchingPolicy",
     "table-mixture": "slater.policy.tabular:TableMixture",
 }
 
@@ -130,7 +131,7 @@ def with_limits(policy: SavedPolicy | Mixture, limits: Sequence[float]) -> Saved
     if change is None:
         raise InputError(
             "this policy was trained for its own limits and cannot take others; train one for these "
-            "(a policy of cdt serves all limits)."
+            "(policies of caps and cdt serve all limits)."
         )
     changed: SavedPolicy = change(limits)
     return changed

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from slater.disk import write_atomic
 from slater.errors import InputError
 from slater.policy.base import SavedPolicy
-from slater.policy.candidates import CandidatesPolicy, Layers
+from slater.policy.candidates import CandidatesPolicy
+from slater.policy.layers import Layers
 from slater.policy.mixture import Mixture
 from slater.policy.networks import CategoricalPolicy, GaussianPolicy
 

@@ -36,6 +36,8 @@ QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
     ("bcq-lag", "released"): {"vae_hidden": (16,)},
     ("bear-lag", None): {"warm_steps": 15, "vae_hidden": (16,), "samples": 3},
     ("bear-lag", "released"): {"vae_hidden": (16,), "samples": 3},
+    ("caps", None): {},
+    ("caps", "released"): {},
 }
 #: settings with which an algorithm learns a small problem, for the test of behaviour: a tabular one if it
 #: knows discrete actions (discount .8), else the point on a line (discount .9)
@@ -49,6 +51,7 @@ LEARNING_OF: dict[str, dict[str, Any]] = {
     "cdt": {},
     "bcq-lag": {"steps": 4000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "warm_steps": 500, "actor_rate": 1e-3, "polyak": 0.01, "phi": 0.5, "ki": 0.003},  # noqa: E501
     "bear-lag": {"steps": 3000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "warm_steps": 500, "actor_rate": 1e-3, "polyak": 0.01, "samples": 5, "epsilon": 1.0, "ki": 0.003},  # noqa: E501
+    "caps": {"steps": 3000, "batch_size": 128, "hidden": (64,), "eta": 1e-3, "polyak": 0.01, "expectile": 0.9},  # noqa: E501
 }  # fmt: skip
 #: algorithms that take a limit only to be judged by it
 IGNORES_LIMIT = {"bc"}
@@ -58,7 +61,7 @@ IMITATES = {"bc-safe"}
 #: has a world without luck (test_cdt)
 CONDITIONED = {"cdt"}
 #: algorithms that estimate every limit in its own unit
-IN_ITS_UNIT = {("pdca", None), ("pdca", "model")}
+IN_ITS_UNIT = {("pdca", None), ("pdca", "model"), ("caps", None)}
 #: SLATER_CONFORMANCE=FILE puts algorithms of other packages here instead of ours; FILE is JSON, as
 #: {"NAME": {"quick": {SETTINGS}, "learning": {SETTINGS}, "ignores_limit": false, "imitates": false}}
 OUTSIDE: dict[str, dict[str, Any]] = {}

@@ -41,7 +41,8 @@ from slater.deep.nets.mlp import MLP, polyak
 from slater.deep.nets.vae import CVAE, make_cvae
 from slater.deep.task import Task
 from slater.errors import InputError
-from slater.policy.candidates import CandidatesPolicy, Layers
+from slater.policy.candidates import CandidatesPolicy
+from slater.policy.layers import Layers
 
 __all__ = ["BCQLag", "BCQLagConfig", "BCQLagState", "Perturbed"]
 

@@ -1,0 +1,42 @@
+"""ReLU networks in NumPy, and their arrays by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Layers", "apply_layers", "name_layers", "read_layers"]
+
+F32 = NDArray[np.float32]
+#: (weight `(in, out)`, bias `(out,)`) per layer of a ReLU network
+Layers = tuple[tuple[F32, F32], ...]
+
+
+def apply_layers(layers: Layers, x: F32) -> F32:
+    """The last layer's outputs, (rows, out), without activation, for inputs (rows, in)."""
+    for weight, bias in layers[:-1]:
+        x = np.maximum(x @ weight + bias, 0.0)
+    weight, bias = layers[-1]
+    return np.asarray(x @ weight + bias, dtype=np.float32)
+
+
+def name_layers(networks: Mapping[str, Layers]) -> dict[str, NDArray[Any]]:
+    """Every array of networks, as NAME.LAYER.weight and NAME.LAYER.bias."""
+    named: dict[str, NDArray[Any]] = {}
+    for name, layers in networks.items():
+        for index, (weight, bias) in enumerate(layers):
+            named[f"{name}.{index}.weight"], named[f"{name}.{index}.bias"] = weight, bias
+    return named
+
+
+def read_layers(tensors: Mapping[str, NDArray[Any]], name: str) -> Layers:
+    """The network that `name_layers` named so; ValueError or KeyError if there is none."""
+    count = sum(key.startswith(f"{name}.") and key.endswith(".weight") for key in tensors)
+    if count == 0:
+        raise ValueError(f"there is no network {name}")
+    return tuple(
+        (tensors[f"{name}.{index}.weight"], tensors[f"{name}.{index}.bias"]) for index in range(count)
+    )
