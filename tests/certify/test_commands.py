@@ -28,6 +28,13 @@ def _policy(logit: float = 0.0) -> CategoricalPolicy:
     )
 
 
+def _wide(logit: float = 0.0) -> CategoricalPolicy:
+    """As `_policy`, for observations of two entries."""
+    two = np.ones(2, np.float32)
+    layers = (np.zeros((2, 2), np.float32),), (np.array([0.0, logit], np.float32),)
+    return CategoricalPolicy(*layers, 0 * two, two)
+
+
 def _data(rate: float, episodes: int = 120, seed: int = 0, *, propensity: bool = False) -> Dataset:
     """Action 1 costs 1; it is taken with probability `rate`."""
     rng = np.random.default_rng(seed)
@@ -91,11 +98,15 @@ def test_exit_codes_and_files(
         str(tmp_path / "own.npz"),
         "--limit",
         "3",
+        "--largest-step-cost",
+        "1",
     ]
     assert main(args) == code
     said = capsys.readouterr().out
     certificate = Certificate.load(tmp_path / "certificate.json")
     assert said.startswith(certificate.sentence)
+    if code == 0:
+        assert "if no step costs more than 1 and an episode has at most 10 steps" in certificate.sentence
     assert certificate.exit_code == code
     assert certificate.digest == digest_of(tmp_path / "policy.safetensors")
     page = (tmp_path / "certificate.html").read_text()
@@ -105,9 +116,13 @@ def test_exit_codes_and_files(
 
 
 def test_python_gives_the_same_typed(tmp_path: Path) -> None:
-    found = slater.certify(_policy(), own=_data(0.1), limits=["3"])
+    found = slater.certify(_policy(), own=_data(0.1), limits=["3"], largest_step_cost=1.0)
     assert isinstance(found, Certificate)
     assert found.verdict == "pass"
+    # nothing says what a step of a bare policy costs at most, and the sample's own largest does not
+    unknown = slater.certify(_policy(), own=_data(0.1), limits=["3"])
+    assert unknown.verdict == "abstain"
+    assert "costs at most is not known" in unknown.sentence
     assert slater.certify(lambda s: s, own=_data(0.6), limits=[3.0]).verdict == "fail"
 
 
@@ -115,10 +130,10 @@ def test_several_candidates_share_the_error_and_one_that_passes_is_enough(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, logit in (("a", 0.0), ("b", 1.0)):
-        save_policy(_policy(logit), tmp_path / f"{name}.safetensors")
-    save(_data(0.1), tmp_path / "own.npz")
+        save_policy(_wide(logit), tmp_path / f"{name}.safetensors")
     places = [str(tmp_path / f"{name}.safetensors") for name in "ab"]
-    args = ["certify", *places, "--own", str(tmp_path / "own.npz"), "--out", str(tmp_path / "out")]
+    env = "tests.certify.worlds:Blow?chance=0&rate=0.1&max_episode_steps=10"
+    args = ["certify", *places, "--env", env, "--out", str(tmp_path / "out"), "--largest-step-cost", "1"]
     assert main([*args, "--limit", "3"]) == 0
     assert "2 candidates, which share an error of 0.05" in capsys.readouterr().out
     assert Certificate.load(tmp_path / "out" / "2" / "certificate.json").candidates == 2
@@ -178,7 +193,10 @@ def test_frontier_draws_prices_and_the_log(tmp_path: Path, capsys: pytest.Captur
         (["certify", "POLICY", "--own", "OWN", "--limit", "speed=3"], "speed"),
         (["certify", "POLICY", "--own", "OWN", "--limit", "3", "--confidence", "95"], "confidence is 95"),
         (["certify", "POLICY", "--own", "OWN", "--env", "x", "--limit", "3"], "not both"),
-        (["certify", "POLICY", "--limit", "3", "--until-decided"], "--until-decided runs the policy"),
+        (
+            ["certify", "POLICY", "--limit", "3", "--until-decided"],
+            "--until-decided is about running",
+        ),
         (["certify", "no_module:f", "--limit", "3"], "cannot be imported"),
         (["certify", "WIDE", "--data", "LOG", "--limit", "3"], "3 entries, but the data have 1"),
         (["certify", "WIDE", "POLICY", "--data", "LOG", "--limit", "3"], "3 entries, but the data have 1"),

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from slater import InputError
+from slater.certify.ranges import Ranges
 from slater.certify.rollouts import Counted, certify_episodes, certify_rollouts, judge_episodes
 from slater.data import Dataset, Metadata
 from slater.limits import Limit
 
 STEPS = 20
+#: every cost here is of at most 1 a step
+ONE = {"largest_step_cost": 1.0}
 
 
 class Toll(gym.Env[np.ndarray, np.ndarray]):
@@ -21,6 +24,7 @@ class Toll(gym.Env[np.ndarray, np.ndarray]):
 
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    largest_step_cost = 1.0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
@@ -118,11 +122,20 @@ def _logged(costs: np.ndarray, *, cut: bool = False) -> Dataset:
 def test_a_staged_deployment_is_judged_from_its_file() -> None:
     rng = np.random.default_rng(0)
     data = _logged((rng.random((80, STEPS)) < 0.1).astype(float), cut=True)
-    assert certify_episodes(data, limits=["4"]).verdict == "pass"
-    assert certify_episodes(data, limits=["0.02/step"]).verdict == "fail"
-    certificate = certify_episodes(data, limits=["4"])
+    certificate = certify_episodes(data, limits=["4"], largest_step_cost=1.0)
+    assert certificate.verdict == "pass"
+    assert "if no step costs more than 1 and an episode has at most 20 steps" in certificate.sentence
     assert certificate.evidence_from.startswith("79 ")  # the last episode has no end
-    assert any("largest step cost of the log" in line for line in certificate.assumptions)
+    # where nothing says what a step costs at most, a policy may fail and not pass
+    assert certify_episodes(data, limits=["0.02/step"]).verdict == "fail"
+    assert certify_episodes(data, limits=["4"]).verdict == "abstain"
+    known = {"cost": (1.0, "the log that trained the policy")}
+    assert certify_episodes(data, limits=["4"], known=known).verdict == "pass"
+    # that no episode costs more than half of the most narrows the bound
+    half = certify_episodes(data, limits=["4"], largest_step_cost=1.0, largest_episode_cost="cost=10")
+    assert half.limits[0].upper < certificate.limits[0].upper
+    with pytest.raises(InputError, match="an episode is said to cost at most"):
+        certify_episodes(data, limits=["4"], largest_episode_cost=1.0)
     # a wider range and more candidates ask for wider bounds
     wide = certify_episodes(data, limits=["4"], largest_step_cost=5.0, candidates=10)
     assert wide.limits[0].upper > certificate.limits[0].upper
@@ -142,14 +155,16 @@ def _ragged(lengths: np.ndarray, rate: float, *, terminal: bool) -> Dataset:
 
 def test_episodes_that_were_cut_off_do_not_pass_for_cheap_ones() -> None:
     """Two steps of twenty that cost .5 each: the episode would cost 10, not 1, and the limit is 5."""
-    cut = certify_episodes(_ragged(np.full(200, 2), 0.5, terminal=False), limits=["5"])
+    cut = certify_episodes(_ragged(np.full(200, 2), 0.5, terminal=False), limits=["5"], **ONE)
     assert cut.verdict == "abstain"
     assert any("of 200 episodes 200 were cut off before 20 steps" in line for line in cut.assumptions)
     # where they end for good, that is what an episode costs
-    assert certify_episodes(_ragged(np.full(200, 2), 0.5, terminal=True), limits=["5"]).verdict == "pass"
+    assert (
+        certify_episodes(_ragged(np.full(200, 2), 0.5, terminal=True), limits=["5"], **ONE).verdict == "pass"
+    )
     # few of them leave the verdict to the others, and what is known of them can still break the limit
     few = np.where(np.arange(200) % 50 == 0, 2, STEPS)
-    assert certify_episodes(_ragged(few, 0.1, terminal=False), limits=["5"]).verdict == "pass"
+    assert certify_episodes(_ragged(few, 0.1, terminal=False), limits=["5"], **ONE).verdict == "pass"
     assert certify_episodes(_ragged(np.full(200, 15), 0.5, terminal=False), limits=["5"]).verdict == "fail"
 
 
@@ -157,7 +172,7 @@ def test_a_limit_per_step_is_on_the_steps_lived() -> None:
     """Four steps that cost .5 each and then an end: 2 per episode, but .5 per step."""
     data = _ragged(np.full(200, 4), 0.5, terminal=True)
     assert certify_episodes(data, limits=["0.3/step"]).verdict == "fail"
-    assert certify_episodes(data, limits=["0.7/step"]).verdict == "pass"
+    assert certify_episodes(data, limits=["0.7/step"], **ONE).verdict == "pass"
     found = certify_episodes(data, limits=["0.3/step"])
     assert any("0.3/step is on the steps lived" in line for line in found.assumptions)
     for rate, verdict in ((0.3, "fail"), (0.7, "pass")):
@@ -169,11 +184,12 @@ def test_a_limit_per_step_is_on_the_steps_lived() -> None:
 
 def test_what_episodes_count_is_on_the_side_of_a_limit_per_step_that_their_cost_is() -> None:
     rng = np.random.default_rng(0)
+    ranges = Ranges.of(["c"], 1.0)
     for _ in range(100):
         lengths = rng.integers(1, STEPS + 1, 30)
         costs = (lengths * rng.random(30))[:, None]
         rate = float(rng.uniform(0.2, 0.8))
-        counted = Counted.of(costs, lengths, lengths < STEPS, [Limit.per_step(rate, "c")], STEPS, 1.0)
+        counted = Counted.of(costs, lengths, lengths < STEPS, [Limit.per_step(rate, "c")], STEPS, ranges)
         np.testing.assert_array_equal(counted.at_least, counted.at_most)
         kept = costs.sum() <= rate * lengths.sum()
         assert (counted.at_most.mean() <= rate * STEPS) == kept
@@ -186,7 +202,7 @@ def test_episodes_longer_than_those_of_the_limit_are_refused() -> None:
 
 
 def test_ten_episodes_without_cost_do_not_pass_a_small_limit() -> None:
-    assert certify_episodes(_logged(np.zeros((10, STEPS))), limits=["1"]).verdict == "abstain"
+    assert certify_episodes(_logged(np.zeros((10, STEPS))), limits=["1"], **ONE).verdict == "abstain"
 
 
 def test_bad_input_gets_one_sentence() -> None:
@@ -195,7 +211,7 @@ def test_bad_input_gets_one_sentence() -> None:
         certify_episodes(data, limits=["speed=4"])
     with pytest.raises(InputError, match="must be positive and finite"):
         certify_episodes(data, limits=["4"], largest_step_cost=math.inf)
-    with pytest.raises(InputError, match="outside its range"):
+    with pytest.raises(InputError, match="step 0 of episode 0 costs 2 of cost, more than the 1"):
         certify_episodes(_logged(np.full((3, STEPS), 2.0)), limits=["4"], largest_step_cost=1.0)
     with pytest.raises(InputError, match="shape"):
         certify_rollouts(lambda s: np.zeros((len(s), 3)), "TollCertify-v0", limits=[5.0], episodes=1)

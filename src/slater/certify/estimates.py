@@ -103,10 +103,12 @@ def judge_estimates(
     gates: Sequence[Gate] = (),
     standings: Sequence[Standing] | None = None,
     calibration: Calibration | None = None,
+    most: Sequence[float] | None = None,
 ) -> tuple[LimitVerdict, ...]:
     """Verdicts on limits per episode, where every estimator must agree and every gate be met.
 
-    standings: of the estimators, for every cost; equal and without error unless given.
+    standings: of the estimators, for every cost; equal and without error unless given. most: what an episode
+    can cost, for every cost, which no upper bound exceeds; infinite unless given.
     """
     if len(opinions) < 2:
         raise InputError(f"a verdict from the log alone needs two estimators, not {len(opinions)}.")
@@ -134,7 +136,8 @@ def judge_estimates(
         near = Gate("agreement", apart <= allowed, said)
         every = (*gates, near, calibration_gate(calibration, error))
         # a spread of 0 is never right, so an infinite factor gives an infinite bound, not one that is unknown
-        interval = Interval(centre, max(centre - down * spread, 0.0), centre + up * spread)
+        ceiling = math.inf if most is None else most[i]
+        interval = Interval(centre, max(centre - down * spread, 0.0), min(centre + up * spread, ceiling))
         verdict, reason = decide(interval, limit, every)
         verdicts.append(
             LimitVerdict(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,14 @@ from slater.certify.acting import acting, parts_of
 from slater.certify.calibration import Calibration, calibration_gate, read_calibration, shipped_record
 from slater.certify.estimates import FEWEST_EPISODES, LARGEST_SHARE_OUTSIDE, Opinion, judge_estimates
 from slater.certify.estimators import CERTIFYING, estimators_of, same_settings
-from slater.certify.verdict import Certificate, Gate, error_of_each
+from slater.certify.ranges import Ranges, Stated
+from slater.certify.verdict import Certificate, Gate, episode_limit, error_of_each
 from slater.data import Dataset
 from slater.deep.ope.closed_loop import ClosedLoop
 from slater.deep.ope.study import StudySettings
 from slater.deep.task import state_task
 from slater.errors import InputError
-from slater.limits import Limit, Limits, Units, resolve_limits
+from slater.limits import Limit, Limits, resolve_limits
 
 __all__ = ["NOT_FITTED", "certify_candidates", "certify_estimates"]
 
@@ -82,7 +83,10 @@ def certify_candidates(
     limits: Limits,
     confidence: float = 0.95,
     candidates: int | None = None,
-    gamma: float = 0.99,
+    gamma: float | None = None,
+    largest_step_cost: Stated = None,
+    largest_episode_cost: Stated = None,
+    known: Mapping[str, tuple[float, str]] | None = None,
     settings: StudySettings | None = None,
     cache: Path | None = None,
     calibration: Calibration | None = None,
@@ -95,16 +99,26 @@ def certify_candidates(
     (`slater.deep.ope.study.cache_folder`), or None to fit anew and keep nothing. calibration: by default the
     one that comes with the package: for names in `imitates` of policies that imitate, else of others
     (`slater.certify.calibration`). fit: whether to fit estimators; if not, the certificates say what keeps
-    this tier from a verdict, without estimates.
+    this tier from a verdict, without estimates. Ranges as in `slater.certify.rollouts`: no upper bound is
+    above the most that an episode can cost.
     """
     candidates = candidates or len(policies)
     resolved = resolve_limits(limits, data.cost_names)
-    if data.horizon is None:
-        raise InputError("the data do not say how long an episode is; name the horizon.")
-    per_episode = Units(gamma, data.horizon).thresholds(resolved, "episode")
-    error = error_of_each(confidence, len(per_episode), candidates)
-    # an episode that was cut off before the horizon says nothing of the sum that the limit is about
     table = data.episodes
+    if int(table.lengths.max()) > data.horizon:
+        raise InputError(
+            f"an episode has {int(table.lengths.max())} steps, more than the horizon of {data.horizon}; "
+            "the limits are about other episodes."
+        )
+    per_episode = np.array([episode_limit(limit, gamma, data.horizon) for limit in resolved])
+    gamma = 0.99 if gamma is None else gamma
+    error = error_of_each(confidence, len(per_episode), candidates)
+    ranges = Ranges.of(data.cost_names, largest_step_cost, largest_episode_cost, known=known)
+    ranges.check_steps(data.costs, table.starts)
+    ranges.check_episodes(table.costs)
+    rates = np.array([limit.value if limit.unit == "step" else 0.0 for limit in resolved])
+    most = ranges.largest(data.horizon, rates)
+    # an episode that was cut off before the horizon says nothing of the sum that the limit is about
     complete = int((table.timed_out | (table.complete & table.terminated)).sum())
     stated = [
         Limit.episode(float(value), cost) for value, cost in zip(per_episode, data.cost_names, strict=True)
@@ -157,7 +171,7 @@ def certify_candidates(
         ]
         verdicts = judge_estimates(
             said.opinions, data.cost_names, per_episode.tolist(), error, gates=gates,
-            standings=standings, calibration=own[name],
+            standings=standings, calibration=own[name], most=most.tolist(),
         )  # fmt: skip
         found.append(
             Certificate(

@@ -13,20 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.certify.frontier import Column, Frontier, Point, Pool, mix
+from slater.certify.subjects import Subject, find_policy
+from slater.certify.verdict import episode_limit
 from slater.data import Dataset
 from slater.disk import write_atomic
 from slater.errors import InputError, InputWarning
-from slater.limits import Limit, Limits, Units, limit_list, resolve_limits
-from slater.policy import Mixture, save
+from slater.limits import Limit, Limits, limit_list, resolve_limits
+from slater.policy import Contract, Mixture, save
 from slater.runs import SavedRun, open_run
 from slater.runs.held_out import read_held_out, training_part
 from slater.runs.log import load_log
+from slater.runs.status import LimitStatus
+from slater.runs.trained_on import TrainedOn
 
 __all__ = [
     "best_of_runs",
     "episode_limits",
+    "episode_thresholds",
     "mix_policies",
     "mix_runs",
+    "mixed_contract",
     "pool_of_policies",
     "pool_of_run",
     "pool_of_runs",
@@ -184,19 +190,16 @@ def mix_policies(
     """The best mixture of policy files and of what runs act by, judged by one log, written to `out`.
 
     Every policy is judged anew from `data`, so that files, runs and algorithms without estimates compare.
+    gamma: discount of the estimators where no policy says its own.
     """
     from slater.certify.acting import parts_of
-    from slater.certify.judge import find_policy
 
     subjects = [(place, find_policy(place)) for place in places]
-    run = next((subject.run for _, subject in subjects if subject.run is not None), None)
-    log = load_log(None if run is None else run.run, data)
-    if log.horizon is None:
-        raise InputError("the data do not say how long an episode is; name the horizon.")
+    log = next((s.origin for _, s in subjects if s.origin.reading), subjects[0][1].origin).read(data)
     if not limit_list(limits):
         raise InputError("give the limits that the mixture must keep.")
-    units = Units(gamma, log.horizon)
-    within = units.thresholds(resolve_limits(limits, log.cost_names), "episode").tolist()
+    within = episode_thresholds([subject for _, subject in subjects], limits, log)
+    gamma = next((s.origin.gamma for _, s in subjects if s.origin.gamma is not None), gamma)
     parts: dict[str, Any] = {}
     for place, subject in subjects:
         found = parts_of(subject.policy)
@@ -211,8 +214,54 @@ def mix_policies(
     pool = pool_of_policies(parts, log, within, gamma, cache=cache, settings=settings)
     point = mix(pool, within, margin=margin)
     mixture = Mixture(tuple(parts[name] for name in point.weights), np.array(list(point.weights.values())))
-    _write_mix(out, mixture, point, [str(place) for place in places], margin)
+    contract = mixed_contract([subject for _, subject in subjects], limits, point, log)
+    _write_mix(out, replace(mixture, contract=contract), point, [str(place) for place in places], margin)
     return point
+
+
+def episode_thresholds(policies: Sequence[Any], limits: Limits, log: Dataset) -> list[float]:
+    """Limits per episode for what policies are mixed of, in the order of the log's costs.
+
+    By the horizon and the discount that the policies were trained with, of which there must be one.
+    """
+    origins = [find_policy(policy).origin for policy in policies]
+    for name in ("gamma", "horizon"):
+        found = {getattr(origin, name) for origin in origins} - {None}
+        if len(found) > 1:
+            said = " and ".join(f"{x:g}" for x in sorted(found))
+            raise InputError(f"the policies were trained with {name} {said}; mix policies of one task.")
+    gamma = next((origin.gamma for origin in origins if origin.gamma is not None), None)
+    horizon = next((origin.horizon for origin in origins if origin.horizon is not None), log.horizon)
+    return [episode_limit(limit, gamma, horizon) for limit in resolve_limits(limits, log.cost_names)]
+
+
+def mixed_contract(
+    subjects: Sequence[Subject], limits: Limits, point: Point, judge: Dataset | None
+) -> Contract | None:
+    """What the file of a mixture says: all that trained a member, or chose among them, trained it.
+
+    judge: the log by whose estimates the policies were chosen, if it is none of those that trained them.
+    None where a member's file says too little.
+    """
+    contracts = [getattr(subject.policy, "contract", None) for subject in subjects]
+    first, origins = contracts[0], [subject.origin for subject in subjects]
+    trained = [origin.trained_on for origin in origins if origin.trained_on is not None]
+    if not isinstance(first, Contract) or len(trained) < len(subjects):
+        return None
+    if judge is not None:
+        trained.append(TrainedOn.of(judge))
+    one_hold_out = judge is None and all(origin.held_out == origins[0].held_out for origin in origins)
+    known = all(set(first.costs) <= set(origin.largest_step_cost) for origin in origins)
+    return replace(
+        first, algorithm="mix", limits=tuple(map(str, limit_list(limits))) or first.limits,
+        limit_status={cost: str(LimitStatus.NOT_KNOWN) for cost in first.costs},
+        judged=("it was chosen by estimates; certify it before it is deployed",),
+        members=tuple((weight, name) for name, weight in point.weights.items()),
+        largest_step_cost=tuple(max(o.largest_step_cost[cost] for o in origins) for cost in first.costs)
+        if known else (),
+        imitates=all(origin.imitates for origin in origins), trained_on=TrainedOn.join(trained).text(),
+        held_out=first.held_out if one_hold_out else None,
+    )  # fmt: skip
 
 
 def _write_mix(
@@ -242,6 +291,8 @@ def mix_runs(
     because a program that picks among many estimates picks those that err in its favour.
     """
     mixture, point = best_of_runs([open_run(folder) for folder in folders], limits, data=data, margin=margin)
+    contract = mixed_contract([find_policy(folder) for folder in folders], limits, point, None)
+    mixture = replace(mixture, contract=contract)
     _write_mix(out, mixture, point, [str(folder) for folder in folders], margin)
     return point
 

@@ -18,7 +18,7 @@ the error. A mixture draws its member at the start of an episode: its weight is 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,18 +26,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.certify.bounds import Interval, betting_lower
+from slater.certify.ranges import Ranges, Stated
 from slater.certify.verdict import (
     Certificate,
     Evidence,
     Gate,
     LimitVerdict,
     decide,
+    episode_limit,
     error_of_each,
+    under_range,
     unit_notes,
 )
 from slater.data import Dataset
 from slater.errors import InputError
-from slater.limits import Limits, Units, resolve_limits
+from slater.limits import Limits, resolve_limits
 from slater.policy import Mixture
 
 __all__ = ["Weights", "certify_propensities", "episode_weights", "judge_propensities"]
@@ -350,26 +353,34 @@ def certify_propensities(
     limits: Limits,
     confidence: float = 0.95,
     candidates: int = 1,
-    largest_step_cost: float | Sequence[float] | None = None,
+    largest_step_cost: Stated = None,
+    largest_episode_cost: Stated = None,
+    known: Mapping[str, tuple[float, str]] | None = None,
     horizon: int | None = None,
-    gamma: float = 0.99,
+    gamma: float | None = None,
     name: str = "policy",
 ) -> Certificate:
     """The certificate of a policy from a log with propensities; arguments as for `certify_episodes`."""
     resolved = resolve_limits(limits, data.cost_names)
     T = horizon or data.horizon
-    per_episode = Units(gamma, T).thresholds(resolved, "episode")
+    per_episode = [episode_limit(limit, gamma, T) for limit in resolved]
+    ranges = Ranges.of(data.cost_names, largest_step_cost, largest_episode_cost, known=known)
+    ranges.check_steps(data.costs, data.episodes.starts)
+    ranges.check_episodes(data.episodes.costs)
     seen = np.maximum(data.costs.max(axis=0).astype(np.float64), 1.0)
-    most = np.broadcast_to(seen if largest_step_cost is None else np.asarray(largest_step_cost), seen.shape)
+    most = np.where(np.isfinite(ranges.step), ranges.step, seen)
     error = error_of_each(confidence, len(per_episode), candidates)
     rates = [limit.value if limit.unit == "step" else 0.0 for limit in resolved]
-    verdicts = judge_propensities(
-        data, policy, data.cost_names, per_episode.tolist(), most.tolist(), error, unlived=rates, horizon=T
+    found = judge_propensities(
+        data, policy, data.cost_names, per_episode, most.tolist(), error, unlived=rates, horizon=T
+    )
+    verdicts = tuple(
+        under_range(one, ranges, i, T, float(data.costs[:, i].max())) for i, one in enumerate(found)
     )
     assumptions = (
         "the propensities are those of the policies that acted, and episodes are independent.",
-        f"an episode has at most {T} steps, none above {', '.join(f'{x:g}' for x in most)}.",
-        *unit_notes(resolved, per_episode.tolist()),
+        *ranges.notes(),
+        *unit_notes(resolved, per_episode),
     )
     evidence = f"{int(data.episodes.complete.sum())} logged episodes with propensities."
     return Certificate(name, confidence, verdicts, candidates, evidence, assumptions)

@@ -2,11 +2,14 @@
 
 Episodes are independent draws of the cost, each at most the steps of an episode times the largest cost of a
 step, so the betting bound applies at any number of them. With `at_most` the policy runs until every limit is
-decided, which the bound allows: it holds at all numbers of episodes together.
+decided, which the bound allows: it holds at all numbers of episodes together. Where nothing says how large a
+cost can be (`slater.certify.ranges`), a policy can fail but not pass.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,28 +18,33 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.certify.bounds import Interval, betting_lower, betting_upper, share_upper
+from slater.certify.ranges import Ranges, Stated
 from slater.certify.verdict import (
     Certificate,
     Evidence,
     Gate,
     LimitVerdict,
     decide,
+    episode_limit,
     error_of_each,
+    under_range,
     unit_notes,
 )
 from slater.data import Dataset
 from slater.envs.episode import Episode, RunSettings, run_episode
-from slater.envs.evaluation import is_scalar_cost, rollout
+from slater.envs.evaluation import is_scalar_cost
 from slater.envs.making import make
 from slater.envs.workers import Workers
 from slater.errors import InputError
-from slater.limits import Limit, Limits, Units, limit_list, resolve_limits
+from slater.limits import Limit, Limits, limit_list, resolve_limits
 from slater.policy import Policy
 
 __all__ = ["Counted", "FunctionPolicy", "certify_episodes", "certify_rollouts", "judge_episodes"]
 
 F64 = NDArray[np.float64]
 
+#: share of the error that goes to the bound on the share of episodes over the limit; the rest to the verdict
+SHARE_OF_ERROR = 0.1
 #: episodes between two looks while a policy runs until it is decided
 LOOK_EVERY = 5
 
@@ -73,21 +81,28 @@ def judge_episodes(
 ) -> tuple[LimitVerdict, ...]:
     """Verdicts from costs per episode, shape `(E, I)`, of which none exceeds `largest` `(I,)`.
 
-    `error` is that of one statement; with `stopping` the number of episodes may depend on the costs. Where
+    `error` is that of one limit; with `stopping` the number of episodes may depend on the costs. Where
     the cost of an episode is not fully known, `costs` is what it is at least and `at_most` (E, I) the rest.
+    Where `largest` is infinite there is no upper bound.
     """
     verdicts = []
     highest = costs if at_most is None else at_most
+    # a share that was looked at after every episode has no Clopper-Pearson bound
+    of_mean = error if stopping else (1.0 - SHARE_OF_ERROR) * error
     for i, (name, limit, most) in enumerate(zip(names, limits, largest, strict=True)):
         low, high = costs[:, i], highest[:, i]
-        interval = Interval(
-            float(low.mean() + high.mean()) / 2,
-            betting_lower(low, 0.0, most, error, stopping=stopping),
-            betting_upper(high, 0.0, most, error, stopping=stopping),
-        )
+        if most == 0.0:  # nothing can cost anything
+            interval = Interval(0.0, 0.0, 0.0)
+        else:
+            known = math.isfinite(most)
+            interval = Interval(
+                float(low.mean() + high.mean()) / 2 if known else float(low.mean()),
+                betting_lower(low, 0.0, most, of_mean, stopping=stopping),
+                betting_upper(high, 0.0, most, of_mean, stopping=stopping) if known else math.inf,
+            )
         verdict, reason = decide(interval, limit, gates)
-        # a share that was looked at after every episode has no Clopper-Pearson bound
-        share = None if stopping else share_upper(int((high > limit).sum()), len(high), error)
+        over = int((high > limit).sum())
+        share = None if stopping else share_upper(over, len(high), SHARE_OF_ERROR * error)
         evidence = Evidence("episodes of the policy", interval.estimate, interval.lower, interval.upper)
         verdicts.append(
             LimitVerdict(
@@ -121,31 +136,53 @@ class Counted:
         terminated: NDArray[np.bool_],
         limits: Sequence[Limit],
         horizon: int,
-        largest_step_cost: ArrayLike,
+        ranges: Ranges,
     ) -> Counted:
         """costs: (E, I) sums; lengths, terminated: (E,); horizon: steps of an episode that does not end."""
-        steps = np.broadcast_to(np.asarray(largest_step_cost, dtype=np.float64), (len(limits),))
-        if not np.isfinite(steps).all() or (steps <= 0).any():
-            raise InputError(
-                f"the largest cost of a step is {steps.tolist()}; it must be positive and finite."
-            )
         if lengths.max() > horizon:
             raise InputError(
                 f"an episode has {int(lengths.max())} steps, more than the horizon of {horizon}; "
                 "the limits are about other episodes."
             )
+        ranges.check_episodes(costs)
         rates = np.array([limit.value if limit.unit == "step" else 0.0 for limit in limits])
         left = (horizon - lengths)[:, None].astype(np.float64)
-        cut = ~np.asarray(terminated)[:, None]
-        worst = np.maximum(steps, rates)
-        words = (
-            f"of {len(costs)} episodes {int((cut & (left > 0)).sum())} were cut off before {horizon} steps: "
-        )
+        cut = ~np.asarray(terminated)[:, None] & (left > 0)
+        most = ranges.largest(horizon, rates)
+        lived = costs + left * np.where(cut, 0.0, rates)
+        worst = np.where(cut, np.maximum(ranges.step, rates), 0.0)
+        ceiling = np.where(np.isfinite(worst), worst, 0.0) * left + np.where(np.isinf(worst), most, 0.0)
+        words = f"of {len(costs)} episodes {int(cut.sum())} were cut off before {horizon} steps: "
         words += "what they would have cost besides is between nothing and the most."
         return cls(
-            costs + left * np.where(cut, 0.0, rates), costs + left * np.where(cut, worst, rates),
-            horizon * worst, (words,) if (cut & (left > 0)).any() else (),
+            lived, np.minimum(lived + ceiling, np.maximum(most, lived)), most,
+            (words,) if cut.any() else (),
         )  # fmt: skip
+
+
+def _verdicts(
+    costs: F64,
+    lengths: NDArray[np.int64],
+    terminated: NDArray[np.bool_],
+    limits: Sequence[Limit],
+    horizon: int,
+    ranges: Ranges,
+    error: float,
+    gamma: float | None,
+    *,
+    stopping: bool = False,
+) -> tuple[tuple[LimitVerdict, ...], list[str]]:
+    """Verdicts with the conditions that they are under, and what is taken for granted."""
+    per_episode = [episode_limit(limit, gamma, horizon) for limit in limits]
+    counted = Counted.of(costs, lengths, terminated, limits, horizon, ranges)
+    found = judge_episodes(
+        counted.at_least, ranges.names, per_episode, counted.largest.tolist(), error,
+        at_most=counted.at_most, stopping=stopping,
+    )  # fmt: skip
+    verdicts = tuple(
+        under_range(one, ranges, i, horizon, float(costs[:, i].max())) for i, one in enumerate(found)
+    )
+    return verdicts, [*ranges.notes(), *counted.cut, *unit_notes(limits, per_episode)]
 
 
 def certify_episodes(
@@ -154,43 +191,37 @@ def certify_episodes(
     limits: Limits,
     confidence: float = 0.95,
     candidates: int = 1,
-    largest_step_cost: float | Sequence[float] | None = None,
-    gamma: float = 0.99,
+    largest_step_cost: Stated = None,
+    largest_episode_cost: Stated = None,
+    known: Mapping[str, tuple[float, str]] | None = None,
+    horizon: int | None = None,
+    gamma: float | None = None,
     name: str = "policy",
 ) -> Certificate:
     """The certificate from logged episodes of the policy itself, as a staged deployment gives them.
 
-    `largest_step_cost` bounds the cost of a step, one number or one per cost; unless given, the largest in
-    the log (at least 1), which becomes an assumption of the certificate. `gamma` converts limits that are
-    given as discounted sums.
+    `largest_step_cost` and `largest_episode_cost` bound the cost of a step and of an episode, by name or for
+    all; without them, what is `known` (`slater.certify.ranges.Ranges.of`). `horizon`: steps of an episode, by
+    default as the log states, else its longest. `gamma` converts limits on discounted sums.
     """
-    complete = episodes.episodes.complete
+    table = episodes.episodes
+    complete = table.complete
     if not complete.any():
         raise InputError("no episode of the data is complete, so nothing is known about costs per episode.")
+    steps = horizon or episodes.horizon
     resolved = resolve_limits(limits, episodes.cost_names)
-    per_episode = Units(gamma, episodes.horizon).thresholds(resolved, "episode")
-    seen = np.maximum(episodes.costs.max(axis=0).astype(np.float64), 1.0)
-    most = seen if largest_step_cost is None else largest_step_cost
-    table = episodes.episodes
-    costs, lengths = table.costs[complete], table.lengths[complete]
-    counted = Counted.of(costs, lengths, table.terminated[complete], resolved, episodes.horizon, most)
-    error = error_of_each(confidence, len(per_episode), candidates)
-    assumptions = [
-        "the episodes are of this policy, independent, and start as they will in deployment.",
-        f"an episode has at most {episodes.horizon} steps and costs at most "
-        + ", ".join(f"{x:g}" for x in counted.largest)
-        + (" (the largest step cost of the log)." if largest_step_cost is None else "."),
-        *counted.cut,
-        *unit_notes(resolved, per_episode.tolist()),
-    ]
-    verdicts = judge_episodes(
-        counted.at_least, episodes.cost_names, per_episode.tolist(), counted.largest.tolist(), error,
-        at_most=counted.at_most,
-    )  # fmt: skip
+    ranges = Ranges.of(episodes.cost_names, largest_step_cost, largest_episode_cost, known=known)
+    ranges.check_steps(episodes.costs, table.starts)
+    costs = table.costs[complete]
+    error = error_of_each(confidence, len(resolved), candidates)
+    verdicts, notes = _verdicts(
+        costs, table.lengths[complete], table.terminated[complete], resolved, steps, ranges, error, gamma
+    )
     evidence = f"{len(costs)} logged episodes of the policy itself."
     return Certificate(
-        name, confidence, verdicts, candidates, evidence, tuple(assumptions),
-        {"episode_costs": costs.tolist(), "episode_returns": episodes.episodes.returns[complete].tolist()},
+        name, confidence, verdicts, candidates, evidence,
+        ("the episodes are of this policy, independent, and start as they will in deployment.", *notes),
+        {"episode_costs": costs.tolist(), "episode_returns": table.returns[complete].tolist()},
     )  # fmt: skip
 
 
@@ -214,6 +245,21 @@ def _each(
                 wanted += 1
 
 
+def own_seed(seed: int) -> int:
+    """The seed of a certificate's episodes: other ones than those of `slater evaluate` with this seed."""
+    return int.from_bytes(hashlib.sha256(f"certificate {seed}".encode()).digest()[:7], "big")
+
+
+def _says(env: Any, names: Sequence[str]) -> dict[str, tuple[float, str]]:
+    """What a step costs at most by name, where the environment has `largest_step_cost`: one or by name."""
+    try:
+        found = env.get_wrapper_attr("largest_step_cost")
+    except AttributeError:
+        return {}
+    each = found if isinstance(found, Mapping) else dict.fromkeys(names, float(found))
+    return {str(name): (float(most), "the environment") for name, most in each.items()}
+
+
 def certify_rollouts(
     policy: Policy | Callable[[NDArray[Any]], ArrayLike],
     env_id: str,
@@ -225,8 +271,10 @@ def certify_rollouts(
     confidence: float = 0.95,
     candidates: int = 1,
     horizon: int | None = None,
-    largest_step_cost: float | Sequence[float] = 1.0,
-    gamma: float = 0.99,
+    largest_step_cost: Stated = None,
+    largest_episode_cost: Stated = None,
+    known: Mapping[str, tuple[float, str]] | None = None,
+    gamma: float | None = None,
     seed: int = 0,
     workers: int = 1,
     deterministic: bool = False,
@@ -238,87 +286,66 @@ def certify_rollouts(
 
     Runs `episodes` episodes, or, with `at_most`, until every limit is decided and never more than that.
     `cost_names` are those that limits refer to (of the run or data); by default the environment's.
-    `horizon` is the number of steps of an episode where the environment does not state it. `workers`
-    processes run episodes side by side; the certificate is the same for any number of them.
+    `horizon` is the number of steps of an episode where the environment does not state it. Ranges as in
+    `certify_episodes`; an environment with `largest_step_cost` says them itself. `workers` processes run
+    episodes side by side; the certificate is the same for any number of them.
     """
     acting: Any = policy if isinstance(policy, Policy) else FunctionPolicy(policy)
-    if at_most is not None and at_most < 1:
-        raise InputError(f"at most {at_most} episodes can decide nothing; give at least 1.")
+    count = episodes if at_most is None else at_most
+    if count < 1:
+        few = f"{count} episodes" if at_most is None else f"at most {count} episodes"
+        raise InputError(f"{few} can decide nothing; give at least 1.")
+    if seed < 0:
+        raise InputError(f"the seed is {seed}; it must be at least 0.")
     options = dict(env_options or {})
     env = make(env_id, **options)
     try:
-        known = tuple(env.cost_names)
-        names = tuple(cost_names) if cost_names is not None else known
+        there = tuple(env.cost_names)
+        names = tuple(cost_names) if cost_names is not None else there
         given = limit_list(limits)
-        if cost_names is None and len(given) == 1 and len(known) != 1:
+        if cost_names is None and len(given) == 1 and len(there) != 1:
             names = ("cost",)
         resolved = resolve_limits(given, names)
-        scalar = is_scalar_cost(names, known)
-        columns = [] if scalar else [known.index(x) for x in names]
+        # the scalar cost comes first in what an episode says of its steps
+        columns = [0] if is_scalar_cost(names, there) else [1 + there.index(x) for x in names]
+        both = [known or {}, _says(env, names)]
+        most = {x: max(one[x] for one in both if x in one) for x in names if any(x in one for one in both)}
+        ranges = Ranges.of(names, largest_step_cost, largest_episode_cost, known=most)
         steps = horizon or (env.spec.max_episode_steps if env.spec is not None else None)
+        if at_most is not None and steps is None:
+            raise InputError(
+                f"{env_id} does not say how long an episode is; give the horizon to run until decided."
+            )
         error = error_of_each(confidence, len(names), candidates)
-        settings = RunSettings(seed=seed, deterministic=deterministic, discount=1.0)
+        settings = RunSettings(seed=own_seed(seed), deterministic=deterministic, discount=1.0)
+        ran: list[Episode] = []
+        verdicts: tuple[LimitVerdict, ...] = ()
         notes: list[str] = []
-
-        def of(episode: Episode) -> list[float]:
-            return [episode.cost] if scalar else [float(episode.costs[c]) for c in columns]
-
-        def judged(
-            costs: F64, lengths: ArrayLike, terminated: ArrayLike, horizon: int, *, stopping: bool
-        ) -> tuple[LimitVerdict, ...]:
-            per_episode = Units(gamma, horizon).thresholds(resolved, "episode").tolist()
-            counted = Counted.of(
-                costs, np.asarray(lengths), np.asarray(terminated), resolved, horizon, largest_step_cost
-            )
-            notes[:] = [
-                f"an episode has at most {horizon} steps and costs at most "
-                + f"{', '.join(f'{x:g}' for x in counted.largest)}.",
-                *counted.cut,
-                *unit_notes(resolved, per_episode),
-            ]
-            return judge_episodes(
-                counted.at_least, names, per_episode, counted.largest.tolist(), error,
-                at_most=counted.at_most, stopping=stopping,
+        for episode in _each(acting, env_id, options, settings, count, workers, env):
+            ran.append(episode)
+            for i, c in enumerate(columns):
+                where = f"step {episode.highest_at[c]} of episode {episode.index}"
+                ranges.check_step(i, float(episode.highest[c]), where)
+                ranges.check_step(i, float(episode.lowest[c]), f"a step of episode {episode.index}")
+            if progress is not None:
+                progress(episode)
+            if len(ran) < count and (at_most is None or len(ran) % LOOK_EVERY):
+                continue
+            costs = np.array([np.append(one.cost, one.costs)[columns] for one in ran])
+            verdicts, notes = _verdicts(
+                costs, np.array([one.length for one in ran]), np.array([one.terminated for one in ran]),
+                resolved, steps or max(one.length for one in ran), ranges, error, gamma,
+                stopping=at_most is not None,
             )  # fmt: skip
-
-        if at_most is None:
-            ran = rollout(
-                acting, env_id, episodes, seed, workers, deterministic, discount=1.0,
-                env_options=options, progress=progress,
-            )  # fmt: skip
-            costs = ran.cost[:, None] if scalar else ran.costs[:, columns]
-            returns, lengths = ran.returns, ran.lengths
-            steps = steps or int(lengths.max())
-            verdicts = judged(costs, lengths, ran.terminated, steps, stopping=False)
-            evidence = f"{len(costs)} episodes in {env_id}, seed {seed}."
-        else:
-            if steps is None:
-                raise InputError(
-                    f"{env_id} does not say how long an episode is; give the horizon to run until decided."
-                )
-            rows: list[list[float]] = []
-            ran_episodes: list[Episode] = []
-            verdicts = ()
-            for episode in _each(acting, env_id, options, settings, at_most, workers, env):
-                rows.append(of(episode))
-                ran_episodes.append(episode)
-                if progress is not None:
-                    progress(episode)
-                if len(rows) % LOOK_EVERY and len(rows) < at_most:
-                    continue
-                verdicts = judged(
-                    np.array(rows), [one.length for one in ran_episodes],
-                    [one.terminated for one in ran_episodes], steps, stopping=True,
-                )  # fmt: skip
-                if all(verdict.verdict != "abstain" for verdict in verdicts):
-                    break
-            costs, returns = np.array(rows), np.array([one.total_return for one in ran_episodes])
-            evidence = (
-                f"{len(rows)} of at most {at_most} episodes in {env_id}, seed {seed}, stopped when decided."
-            )
+            if all(verdict.verdict != "abstain" for verdict in verdicts):
+                break
     finally:
         env.close()
+    evidence = f"{len(ran)} episodes in {env_id}, seed {seed} of certificates."
+    if at_most is not None:
+        evidence = f"{len(ran)} of at most {at_most} episodes in {env_id}, seed {seed} of certificates, "
+        evidence += "stopped when decided."
     acts = ["the policy acts with the likeliest action, in deployment too."] if deterministic else []
+    details = {"episode_costs": costs.tolist(), "episode_returns": [one.total_return for one in ran]}
     assumptions = (f"{env_id} behaves as the deployment will.", *acts, *notes)
-    details = {"episode_costs": costs.tolist(), "episode_returns": returns.tolist()}
     return Certificate(name, confidence, verdicts, candidates, evidence, assumptions, details)

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from slater.certify.bounds import Interval
+from slater.certify.ranges import Ranges
 from slater.errors import InputError
-from slater.limits import Limit
+from slater.limits import Limit, Units
 
 __all__ = [
     "EXIT_CODES",
@@ -29,7 +30,9 @@ __all__ = [
     "Tier",
     "Verdict",
     "decide",
+    "episode_limit",
     "error_of_each",
+    "under_range",
     "unit_notes",
     "with_gate",
 ]
@@ -78,7 +81,9 @@ class LimitVerdict:
         reason: why the verdict is what it is, one sentence.
         gates: the conditions, each with its reason.
         evidence: every estimator that was asked, with its interval.
-        share_over: upper bound on the share of episodes over the limit, where episodes were run.
+        share_over: upper bound on the share of episodes over the limit, where episodes were run; it and the
+            verdict share the error.
+        condition: what an upper bound takes for granted, as the end of a sentence after "if".
 
     """
 
@@ -94,6 +99,7 @@ class LimitVerdict:
     gates: tuple[Gate, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     share_over: float | None = None
+    condition: str = ""
 
     def __str__(self) -> str:
         return f"{self.verdict.upper()}  {self.cost} <= {self.limit:g} {self.unit}: {self.reason}"
@@ -113,6 +119,26 @@ def unit_notes(limits: Sequence[Limit], per_episode: Sequence[float]) -> list[st
                 f"the limit {limit} is judged as {value:.4g} per episode, the same for costs at an even rate."
             )
     return notes
+
+
+def episode_limit(limit: Limit, gamma: float | None, horizon: int) -> float:
+    """A limit per episode of `horizon` steps; one on a discounted sum needs to know the discount."""
+    if limit.unit == "discounted" and gamma is None:
+        raise InputError(
+            f"the limit {limit} is on a discounted sum, and nothing says the discount of this policy: state "
+            "the limit per episode."
+        )
+    return Units(0.99 if gamma is None else gamma, horizon).episode(limit)
+
+
+def under_range(
+    verdict: LimitVerdict, ranges: Ranges, number: int, horizon: int, seen: float
+) -> LimitVerdict:
+    """The verdict with the condition that its upper bound is under; without a range there is no pass."""
+    unknown = ranges.unknown(number, seen)
+    if unknown and verdict.verdict == "abstain" and all(gate.passed for gate in verdict.gates):
+        return replace(verdict, reason=unknown)
+    return replace(verdict, condition=ranges.condition(number, horizon))
 
 
 def error_of_each(confidence: float, limits: int, candidates: int = 1) -> float:
@@ -201,7 +227,9 @@ class Certificate:
             first = by["abstain"][0]
             return f"No verdict on {first.cost} <= {first.limit:g} {first.unit}: {first.reason}"
         kept = " and ".join(
-            f"the mean {x.cost} is within {x.limit:g} {x.unit} (at most {x.upper:.4g})" for x in self.limits
+            f"the mean {x.cost} is within {x.limit:g} {x.unit} (at most {x.upper:.4g})"
+            + (f", if {x.condition}" if x.condition else "")
+            for x in self.limits
         )
         return f"Within limits: {sure}, {kept}."
 
@@ -283,6 +311,7 @@ def _limit_verdict(record: Mapping[str, Any]) -> LimitVerdict:
             for e in record["evidence"]
         ),
         share_over=record["share_over"],
+        condition=str(record.get("condition", "")),
         **numbers,
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from slater.certify.verdict import EXIT_CODES, Verdict
-from slater.commands.parse import Positional, Repeated, parse
+from slater.commands.parse import Positional, Repeated, parse_given
 from slater.errors import InputError
 from slater.progress import PlainProgress
 
@@ -56,12 +56,17 @@ class Options:
     """run until every limit is decided, instead of a fixed number of episodes"""
     at_most: int = 1000
     """episodes at most, with --until-decided"""
-    candidates: int = 1
-    """how many policies are judged together to choose one; the error is shared by them"""
-    largest_step_cost: float | None = None
-    """what a step costs at most; by default the largest in the data (at least 1)"""
+    candidates: int | None = None
+    """how many policies are judged to choose one, where that is more than are given here; the error is shared
+    by them"""
+    largest_step_cost: Repeated = ()
+    """NUMBER or NAME=NUMBER: what a step costs at most; by default the largest in the log that trained the
+    policy, or what the environment says. Where it is not known, nothing passes"""
+    largest_episode_cost: Repeated = ()
+    """NUMBER or NAME=NUMBER: what an episode costs at most, where that is less than all of its steps at their
+    most; the bounds get narrower"""
     horizon: int | None = None
-    """steps of an episode, where neither the data nor the environment say"""
+    """steps of an episode; by default as in training, or as the evidence says"""
     deterministic: bool = False
     """act with the most likely action instead of a drawn one"""
     seed: int = 0
@@ -76,34 +81,28 @@ class Options:
 
 def run(args: list[str]) -> int:
     """Entry point of `slater certify`."""
-    options = parse(Options, args, "certify")
-    from slater.certify.judge import certify, certify_many, find_policy
+    options, given = parse_given(Options, args, "certify")
+    from slater.certify.judge import certify_many, find_policy
     from slater.report.certificate import certificate_html
 
     if not options.policy:
         raise InputError("name what is to be certified: a run, a policy file or MODULE:FUNCTION.")
-    if options.until_decided and options.env is None:
-        raise InputError("--until-decided runs the policy; add --env, for example --env bullet/BallCircle.")
+    _refuse_unused(options, given)
     subjects = [find_policy(policy) for policy in options.policy]
     several = len(subjects) > 1
-    candidates = max(options.candidates, len(subjects))
     with PlainProgress(console=Console(stderr=True), transient=True) as progress:
         total = options.at_most if options.until_decided else options.episodes
         words, count = ("episodes", total * len(subjects)) if options.env else ("judging", None)
         bar = progress.add_task(words, total=count)
-        if several and options.env is None and options.own is None:
-            found = certify_many(options.policy, options.data, options.limit, confidence=options.confidence)
-        else:
-            found = [
-                certify(
-                    policy, options.data, options.limit, confidence=options.confidence, env=options.env,
-                    episodes=options.episodes, at_most=options.at_most if options.until_decided else None,
-                    own=options.own, candidates=candidates, largest_step_cost=options.largest_step_cost,
-                    horizon=options.horizon, seed=options.seed, workers=options.workers,
-                    deterministic=options.deterministic, progress=lambda episode: progress.advance(bar),
-                )
-                for policy in options.policy
-            ]  # fmt: skip
+        found = certify_many(
+            subjects, options.data, options.limit, confidence=options.confidence, env=options.env,
+            episodes=options.episodes, at_most=options.at_most if options.until_decided else None,
+            own=options.own, candidates=options.candidates,
+            largest_step_cost=options.largest_step_cost or None,
+            largest_episode_cost=options.largest_episode_cost or None, horizon=options.horizon,
+            seed=options.seed, workers=options.workers, deterministic=options.deterministic,
+            progress=lambda episode: progress.advance(bar),
+        )  # fmt: skip
     folders = []
     for number, (subject, certificate) in enumerate(zip(subjects, found, strict=True)):
         folder = options.out / str(number + 1) if several and options.out else options.out or subject.folder
@@ -131,6 +130,28 @@ def run(args: list[str]) -> int:
     if folders[0] is not None:
         print(f"certificate.json and certificate.html are in {folders[0]}")
     return code
+
+
+def _refuse_unused(options: Options, given: frozenset[str]) -> None:
+    """An option that the evidence at hand has no use for would be ignored without a word."""
+    if options.own is not None and options.env is not None:
+        raise InputError("give either --own or --env, not both.")
+    running = {"episodes", "until_decided", "at_most", "seed", "workers", "deterministic"}
+    if options.env is None and (unused := sorted(running & given)):
+        flag = f"--{unused[0].replace('_', '-')}"
+        raise InputError(f"{flag} is about running the policy; add --env, for example bullet/BallCircle.")
+    if "data" in given and (options.own or options.env):
+        which = "--own" if options.own else "--env"
+        raise InputError(f"--data has no part in a verdict by {which}; leave one of them out.")
+    if options.until_decided and "episodes" in given:
+        raise InputError("--episodes is a fixed number; with --until-decided give --at-most.")
+    if "at_most" in given and not options.until_decided:
+        raise InputError("--at-most goes with --until-decided; for a fixed number give --episodes.")
+    if options.candidates is not None and options.candidates < len(options.policy):
+        raise InputError(
+            f"--candidates is {options.candidates}, and {len(options.policy)} policies are given; leave it "
+            "out, or give how many policies there are in all."
+        )
 
 
 def _exit_code(verdicts: list[Verdict]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from slater.commands.parse import parse
-from slater.disk import digest_of
 from slater.errors import InputError
 from slater.runs import Result, is_run, open_run, read_result, read_run
 from slater.runs.evaluations import Evaluation, add_evaluation
@@ -134,7 +133,7 @@ def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) 
     assert limit.episode is not None
     assert limit.discounted is not None
     with console.status("episodes in the simulator, until the limit is decided"):
-        certificate = _certificate(options, saved.task.gamma)
+        certificate = _certificate(options)
     returns, costs = (np.ravel(certificate.details[f"episode_{what}"]) for what in ("returns", "costs"))
     learned = Level(float(returns.mean()), float(costs.mean()))
     _remember(saved, certificate, returns, costs)
@@ -214,17 +213,15 @@ def _with_error(values: NDArray[np.floating], digits: int) -> str:
     return f"{values.mean():.{digits}f} ± {error:.{digits}f}"
 
 
-def _certificate(options: DemoArgs, gamma: float) -> Certificate:
+def _certificate(options: DemoArgs) -> Certificate:
     """The verdict on the mixture by episodes that run until there is one, written beside the policy."""
-    from slater import policy as policies
-    from slater.certify.rollouts import certify_rollouts
+    from slater.certify.judge import certify
     from slater.report.certificate import certificate_html
 
-    certificate = certify_rollouts(
-        policies.load(options.out / "mixture.safetensors"), ENV, limits=[options.limit], gamma=gamma,
-        at_most=options.episodes, name=str(options.out), workers=min(2, os.cpu_count() or 1),
+    certificate = certify(
+        options.out, limits=[options.limit], env=ENV, at_most=options.episodes,
+        workers=min(2, os.cpu_count() or 1),
     )  # fmt: skip
-    certificate = replace(certificate, digest=digest_of(options.out / "mixture.safetensors"))
     certificate.save(options.out / "certificate.json")
     (options.out / "certificate.html").write_text(certificate_html(certificate.as_dict()))
     return certificate

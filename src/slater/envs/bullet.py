@@ -91,6 +91,8 @@ class BulletEnv(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     default_costs = ("cost",)
+    #: what a step costs at most, of any cost
+    largest_step_cost = 1.0
 
     def __init__(self, task: str) -> None:
         _import_simulator()

@@ -53,6 +53,8 @@ class Episode:
     """Sums over one episode. `cost` is the task's scalar cost; `costs` has shape `(I,)`.
 
     `transitions` is there if the run was asked to record.
+    lowest, highest: (1+I,) the smallest and largest cost of a step, of the scalar cost and of the named ones;
+    highest_at: (1+I,) the step of the largest.
     """
 
     index: int
@@ -64,6 +66,9 @@ class Episode:
     discounted_costs: NDArray[np.float64]
     length: int
     terminated: bool
+    lowest: NDArray[np.float64]
+    highest: NDArray[np.float64]
+    highest_at: NDArray[np.int64]
     transitions: Transitions | None = None
 
 
@@ -106,6 +111,8 @@ def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSe
     total = discounted = cost = discounted_cost = 0.0
     costs = np.zeros(len(env.cost_names))
     discounted_costs = np.zeros(len(env.cost_names))
+    lowest, highest = np.full(1 + len(costs), np.inf), np.full(1 + len(costs), -np.inf)
+    highest_at = np.zeros(1 + len(costs), dtype=np.int64)
     weight = 1.0
     steps = [_Step(observation)] if settings.record else []
     for step in range(STEP_CAP):
@@ -118,6 +125,9 @@ def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSe
         if not np.isfinite(reward):
             raise InputError(f"{env.env_id} gave the reward {reward} at step {step} of episode {index}.")
         step_costs = np.fromiter(info["costs"].values(), dtype=np.float64, count=len(env.cost_names))
+        each = np.append(info["cost"], step_costs)
+        lowest, highest_at = np.minimum(lowest, each), np.where(each > highest, step, highest_at)
+        highest = np.maximum(highest, each)
         total += reward
         discounted += weight * reward
         cost += info["cost"]
@@ -139,6 +149,9 @@ def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSe
                 discounted_costs=discounted_costs,
                 length=step + 1,
                 terminated=terminated,
+                lowest=lowest,
+                highest=highest,
+                highest_at=highest_at,
                 transitions=_joined(steps) if settings.record else None,
             )
     raise InputError(

@@ -113,7 +113,7 @@ def _call(env_id: str, options: Mapping[str, Any]) -> tuple[Any, int | None]:
             sys.path.append(os.getcwd())  # a console script does not look where the user stands
         try:
             module = importlib.import_module(module_name)
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:  # a path is no module, and not found as one
             raise InputError(
                 f"the module {module_name!r} of {env_id!r} cannot be imported: {error}."
             ) from None

@@ -34,6 +34,7 @@ class Room(gymnasium.Env[NDArray[np.float64], NDArray[np.float64]]):
     observation_space = gymnasium.spaces.Box(-50.0, 60.0, (2,), np.float64)
     action_space = gymnasium.spaces.Box(0.0, 3.0, (1,), np.float64)
     cost_names = ("energy",)
+    largest_step_cost = 3.0
 
     def __init__(self) -> None:
         self.indoor, self.mean_outdoor, self.hour = 17.0, 5.0, 0

@@ -81,6 +81,9 @@ class RWRLEnv(gym.Env[NDArray[np.float64], NDArray[np.float32]]):
     `safety_coeff`, in [0, 1], scales every constraint; 1 is loosest; the default is the paper's.
     """
 
+    #: what a step costs at most, of any cost
+    largest_step_cost = 1.0
+
     def __init__(self, domain: str, safety_coeff: float | None = None) -> None:
         self._domain = DOMAINS[domain]
         self.safety_coeff = self._domain.paper_coefficient if safety_coeff is None else safety_coeff

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -46,6 +46,13 @@ class Contract:
     limits: as given, one per cost; judged: sentences on what is estimated, and how
     limit_status: cost -> "within", "above" or "not known" (`slater.runs.LimitStatus`)
     members: share of episodes and name of every policy of a mixture
+
+    What a certificate needs to know, so that a copy of the file is judged as its run is:
+
+    costs: names, in the order of the limits; largest_step_cost: of each in the data, raw units
+    imitates: whether the algorithm does nothing but imitate; reading: how the data were read
+    trained_on: hashes of the episodes that trained it (`slater.runs.trained_on`), "" if not known
+    held_out: what was kept from training (`slater.runs.held_out`), as JSON
     """
 
     observations: tuple[Entry, ...]
@@ -65,6 +72,12 @@ class Contract:
     episodes: int
     limit_status: Mapping[str, str]
     members: tuple[tuple[float, str], ...] = ()
+    costs: tuple[str, ...] = ()
+    largest_step_cost: tuple[float, ...] = ()
+    imitates: bool = False
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    trained_on: str = ""
+    held_out: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As in the file."""
@@ -73,13 +86,16 @@ class Contract:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Contract:
         """What `to_json` gave; ValueError, TypeError or KeyError if it is not that."""
-        fields = {name: record[name] for name in cls.__dataclass_fields__}
+        # files of before have no fields from `costs` on
+        known = [name for name in cls.__dataclass_fields__ if name in record or name not in _LATER]
+        fields = {name: record[name] for name in known}
         for name in ("observations", "actions"):
             fields[name] = tuple(
                 Entry(str(e["name"]), str(e["unit"]), float(e["low"]), float(e["high"])) for e in fields[name]
             )
-        for name in ("limits", "judged"):
-            fields[name] = tuple(map(str, fields[name]))
+        for name in ("limits", "judged", "costs"):
+            fields[name] = tuple(map(str, fields.get(name, ())))
+        fields["largest_step_cost"] = tuple(map(float, fields.get("largest_step_cost", ())))
         fields["limit_status"] = {str(cost): str(word) for cost, word in fields["limit_status"].items()}
         fields["members"] = tuple((float(share), str(what)) for share, what in fields["members"])
         return cls(**fields)
@@ -103,6 +119,9 @@ class Contract:
             lines.append("each episode is played by one policy, drawn at its start:")
             lines += [f"  {share:.1%}  {name}" for share, name in self.members]
         return "\n".join([*lines, *self.judged])
+
+
+_LATER = ("costs", "largest_step_cost", "imitates", "reading", "trained_on", "held_out")
 
 
 def checked(observations: NDArray[Any], entries: int) -> NDArray[np.float32]:

@@ -7,9 +7,12 @@ import json
 import numpy as np
 
 from slater.data import Dataset, StoredDataset
+from slater.deep.algorithms.registry import find
 from slater.deep.task import Task
 from slater.policy.contract import Contract, Entry
 from slater.runs import Result, Run
+from slater.runs.held_out import read_held_out
+from slater.runs.trained_on import TrainedOn
 
 __all__ = ["make_contract"]
 
@@ -40,6 +43,7 @@ def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result
             Entry(names[k], units[k], float(task.action_low[k]), float(task.action_high[k]))
             for k in range(task.action_dim)
         )
+    kept = None if result.folder is None else read_held_out(result.folder)
     acting = sorted((member for member in result.members if member.weight > 0), key=lambda m: -m.weight)
     return Contract(
         observations=observations,
@@ -59,6 +63,12 @@ def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result
         episodes=len(dataset.episodes),
         limit_status={cost: str(known) for cost, known in result.limit_status.items()},
         members=tuple((member.weight, member.name) for member in acting),
+        costs=tuple(task.cost_names),
+        largest_step_cost=tuple(float(x) for x in dataset.statistics.cost_high),
+        imitates=find(run.algorithm, run.preset).imitates,
+        reading=dict(run.reading),
+        trained_on=TrainedOn.of(dataset).text(),
+        held_out=None if kept is None else vars(kept),
     )
 
 

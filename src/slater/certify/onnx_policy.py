@@ -1,0 +1,120 @@
+"""An ONNX file as a policy that can be judged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.errors import InputError
+from slater.policy import Contract
+
+__all__ = ["OnnxPolicy"]
+
+
+@dataclass(frozen=True)
+class OnnxPolicy:
+    """An ONNX file as a policy: its first input takes observations; `noise`, if it has one, is drawn.
+
+    For a mixture that Slater wrote, `member` is drawn once per episode with the weights of the file.
+    """
+
+    path: str
+
+    @cached_property
+    def _opened(self) -> tuple[Any, dict[str, Any]]:
+        """The session, and what Slater wrote about the policy, if it did."""
+        try:
+            import onnxruntime
+        except ModuleNotFoundError as error:
+            raise InputError(
+                "an ONNX policy needs the package onnxruntime; install it with: pip install onnxruntime"
+            ) from error
+        try:
+            session = onnxruntime.InferenceSession(self.path, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's own errors share no base class of theirs
+            raise InputError(f"{self.path} is not readable as an ONNX file ({error}).") from error
+        return session, json.loads(session.get_modelmeta().custom_metadata_map.get("slater", "{}"))
+
+    def _actor(self, rng: np.random.Generator, deterministic: bool, member: int | None) -> _OnnxActor:
+        session, about = self._opened
+        return _OnnxActor(session, rng, deterministic, str(about.get("noise", "normal")), member)
+
+    @property
+    def contract(self) -> Contract | None:
+        """What Slater wrote about the policy, if it did."""
+        record = self._opened[1].get("contract")
+        return None if record is None else Contract.from_json(record)
+
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _OnnxActor:
+        """Start an episode."""
+        weights = self._opened[1].get("weights")
+        member = None
+        if weights is not None and len(weights) > 1:  # a lone member is not drawn: it acts as by itself
+            member = int(rng.choice(len(weights), p=np.array(weights) / np.sum(weights)))
+        return self._actor(rng, deterministic, member)
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[Any]:
+        """Actions for unrelated observations, by one member."""
+        return self.begin(rng=rng, deterministic=deterministic).batch(observations)
+
+    def parts(self) -> list[tuple[float, Any]]:
+        """What one is drawn of in every episode, with shares: the members of a mixture, or the policy."""
+        weights = self._opened[1].get("weights")
+        if weights is None:
+            return [(1.0, self)]
+        total = float(np.sum(weights))
+        return [(float(w) / total, _OnnxMember(self, k)) for k, w in enumerate(weights) if w > 0]
+
+
+@dataclass(frozen=True)
+class _OnnxMember:
+    """One member of a mixture in an ONNX file."""
+
+    file: OnnxPolicy
+    number: int
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[Any]:
+        """Actions for unrelated observations."""
+        return self.file._actor(rng, deterministic, self.number).batch(observations)
+
+
+@dataclass(frozen=True)
+class _OnnxActor:
+    session: Any
+    rng: np.random.Generator
+    deterministic: bool
+    noise: str
+    member: int | None
+
+    def batch(self, observations: NDArray[Any]) -> NDArray[Any]:
+        feed: dict[str, Any] = {}
+        for index, given in enumerate(self.session.get_inputs()):
+            if index == 0:
+                feed[given.name] = np.asarray(observations, dtype=np.float32)
+            elif given.name == "member":
+                feed[given.name] = np.asarray(self.member or 0, dtype=np.int64)
+            else:
+                shape = [len(observations), *(int(size) for size in given.shape[1:])]
+                drawn = (
+                    self.rng.gumbel(size=shape)
+                    if "gumbel" in self.noise.lower()
+                    else self.rng.normal(size=shape)
+                )
+                feed[given.name] = (0.0 * drawn if self.deterministic else drawn).astype(np.float32)
+        return np.asarray(self.session.run(None, feed)[0])
+
+    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Action for one observation."""
+        return np.asarray(self.batch(np.asarray(observation)[None])[0])
+
+    def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
+        """Nothing to remember."""

@@ -1,0 +1,219 @@
+"""What is to be judged: a policy, and all that is known about how it was made."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slater.certify.onnx_policy import OnnxPolicy
+from slater.data import Dataset, ReadOptions
+from slater.data import load as load_data
+from slater.disk import digest_of
+from slater.errors import InputError
+from slater.policy import Contract, Mixture, Policy, load
+from slater.runs import Result, SavedRun, is_run, open_run
+from slater.runs.held_out import HeldOut, read_held_out
+from slater.runs.trained_on import TrainedOn
+
+__all__ = ["Origin", "Subject", "check_fits", "find_policy"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a policy was made, as far as it is known: of a function, nothing is.
+
+    Attributes:
+        costs: names of the costs that its limits are about, in their order.
+        limits: as given, one per cost.
+        gamma, horizon: discount, and steps of an episode, of its task.
+        largest_step_cost: of each cost, in the data that trained it; {} if not known.
+        data, reading: where those data were, and how they were read.
+        fingerprint, trained_on, held_out: what they were: as a whole, by episode, and what was kept from it.
+        imitates: whether it was made by imitation alone.
+
+    """
+
+    costs: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    gamma: float | None = None
+    horizon: int | None = None
+    largest_step_cost: Mapping[str, float] = field(default_factory=dict)
+    data: str = ""
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: str | None = None
+    trained_on: TrainedOn | None = None
+    held_out: HeldOut | None = None
+    imitates: bool = False
+
+    @classmethod
+    def of_contract(cls, contract: Contract) -> Origin:
+        """From what a policy file says about itself."""
+        try:
+            kept = None if contract.held_out is None else HeldOut(
+                **{**contract.held_out, "episodes": tuple(contract.held_out["episodes"])}
+            )  # fmt: skip
+            trained = TrainedOn.from_text(contract.trained_on) if contract.trained_on else None
+        except (TypeError, ValueError, KeyError) as error:
+            raise InputError(f"the policy file does not say readably what trained it ({error}).") from error
+        return cls(
+            contract.costs, contract.limits, contract.gamma, contract.horizon,
+            dict(zip(contract.costs, contract.largest_step_cost, strict=False)), contract.data,
+            contract.reading, contract.fingerprint, trained, kept, contract.imitates,
+        )  # fmt: skip
+
+    @classmethod
+    def of_run(cls, run: SavedRun) -> Origin:
+        """From the record of a run whose files say nothing: it does not know costs of steps and episodes."""
+        from slater.deep import find
+
+        task, made = run.task, run.run
+        return cls(
+            task.costs, made.limits, task.gamma, task.horizon, {}, made.data, made.reading, made.fingerprint,
+            None, read_held_out(run.folder), find(made.algorithm, made.preset).imitates,
+        )  # fmt: skip
+
+    def read(self, data: str | Path | Dataset | None) -> Dataset:
+        """A log, read as those data were that trained the policy if it is of their kind of file."""
+        if isinstance(data, Dataset):
+            return data
+        if data is None:
+            if not self.data or not Path(self.data).exists():
+                raise InputError(
+                    "give evidence: logged data, an environment to run the policy in, or its own logged "
+                    "episodes."
+                )
+            data = self.data
+        told = bool(self.reading) and Path(data).suffix == Path(self.data).suffix
+        return load_data(data, ReadOptions.from_json(dict(self.reading)) if told else None)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A policy to be judged, and what is known about it: a name, how it was made, where it lies."""
+
+    policy: Any
+    name: str
+    origin: Origin = Origin()
+    run: SavedRun | None = None
+    folder: Path | None = None
+    #: of its file as it is now; "" for what is no file
+    digest: str = ""
+
+    @property
+    def identity(self) -> str:
+        """Of what acts, not of the file that it is in: equal for a policy and for a mixture of it alone."""
+        parts = self.policy.members if isinstance(self.policy, Mixture) else (self.policy,)
+        if not all(hasattr(part, "tensors") for part in parts):
+            return self.digest or self.name
+        content = hashlib.sha256()
+        if isinstance(self.policy, Mixture):
+            content.update(np.asarray(self.policy.weights, np.float64).tobytes())
+        for part in parts:
+            content.update(json.dumps(part.description(), sort_keys=True).encode())
+            for name, array in sorted(part.tensors().items()):
+                content.update(f"{name} {array.dtype.str} {array.shape}".encode())
+                content.update(np.ascontiguousarray(array).tobytes())
+        return content.hexdigest()
+
+
+def find_policy(policy: Any) -> Subject:
+    """What a user named, with what is known about it.
+
+    A result, a run's folder, a policy file (.safetensors, .onnx), MODULE:FUNCTION, a policy, or a function
+    from observations `(batch, obs_dim)` to actions.
+    """
+    if isinstance(policy, Subject):
+        return policy
+    if isinstance(policy, Result):
+        if policy.folder is None:
+            raise InputError("this result has no folder to read its policy from.")
+        policy = policy.folder
+    if not isinstance(policy, str | Path):
+        if not isinstance(policy, Policy) and not callable(policy):
+            raise InputError(f"a {type(policy).__name__} is neither a policy nor a function.")
+        return _told(Subject(policy, getattr(policy, "__name__", type(policy).__name__)))
+    place = Path(policy)
+    text = str(policy)
+    if not place.exists() and ":" in text and "/" not in text:
+        return Subject(_imported(text), text)
+    if not place.exists():
+        raise InputError(
+            f"there is no run or policy file {place}; give a run's folder, a .safetensors or .onnx file, "
+            "or MODULE:FUNCTION."
+        )
+    folder = place if place.is_dir() else place.parent
+    run = open_run(folder) if place.is_dir() or is_run(folder) else None
+    if run is not None and place.is_dir():
+        file = folder / "mixture.safetensors"
+        return _told(Subject(run.result.policy, text, Origin(), run, folder, digest_of(file)))
+    acting = OnnxPolicy(text) if place.suffix == ".onnx" else load(place)
+    return _told(Subject(acting, text, Origin(), run, folder, digest_of(place)))
+
+
+def _told(subject: Subject) -> Subject:
+    """The subject with its origin, by what its file says, else by its run; a lone member acts by itself."""
+    contract = getattr(subject.policy, "contract", None)
+    origin = Origin()
+    if isinstance(contract, Contract) and contract.costs:
+        origin = Origin.of_contract(contract)
+    elif subject.run is not None:
+        origin = Origin.of_run(subject.run)
+    elif isinstance(contract, Contract):  # of before there were names of costs in it
+        origin = Origin(
+            limits=contract.limits, gamma=contract.gamma, horizon=contract.horizon,
+            fingerprint=contract.fingerprint, data=contract.data,
+        )  # fmt: skip
+    policy = subject.policy
+    if isinstance(policy, Mixture) and len(policy.members) == 1:
+        policy = policy.members[0]
+    return replace(subject, policy=policy, origin=origin)
+
+
+def _imported(text: str) -> Any:
+    module, _, name = text.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a user's module lies where the command is given
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{text} cannot be imported ({error}); give MODULE:FUNCTION.") from error
+    if not callable(found) and not isinstance(found, Policy):
+        raise InputError(f"{text} is a {type(found).__name__}, neither a policy nor a function.")
+    return found
+
+
+def check_fits(policy: Any, data: Dataset) -> None:
+    """Refuse data with other observations or actions than the policy takes and gives, where it says them."""
+    for member in policy.members if isinstance(policy, Mixture) else (policy,):
+        kind = type(member).__name__
+        mean = getattr(member, "obs_mean", None)
+        if mean is not None and np.ndim(mean) == 1 and len(mean) != data.observation_dim:
+            raise InputError(
+                f"the policy takes observations of {len(mean)} entries, but the data have "
+                f"{data.observation_dim}."
+            )
+        if kind == "CategoricalPolicy" and not data.discrete:
+            raise InputError(
+                "the policy chooses among discrete actions, but those of the data are continuous."
+            )
+        if kind == "CategoricalPolicy":
+            count = len(np.asarray(getattr(member, "biases")[-1]))  # noqa: B009 (not of every policy)
+            if data.num_actions > count:
+                raise InputError(
+                    f"the policy chooses among {count} actions, but the data have {data.num_actions} actions."
+                )
+        low = getattr(member, "low", None)
+        if low is not None and (data.discrete or len(low) != data.action_dim):
+            what = "discrete ones" if data.discrete else f"{data.action_dim} entries"
+            raise InputError(
+                f"the policy gives continuous actions of {len(low)} entries, but those of the data have "
+                f"{what}."
+            )
