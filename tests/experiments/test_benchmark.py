@@ -20,7 +20,8 @@ import pytest
 from slater import cli
 from slater.data import Dataset, Metadata, samples, save
 from slater.envs import install
-from slater.experiments.benchmark import AlgorithmSpec, make_cells, measure, parse_algorithms
+from slater.experiments.benchmark import AlgorithmSpec, make_cells, parse_algorithms
+from slater.experiments.measuring import measure
 from slater.experiments.task_data import TaskData
 from slater.policy import GaussianPolicy, Mixture, with_limits
 

@@ -22,9 +22,15 @@ FAILED = 1
 class _Common:
     """Options of both benchmarks."""
 
-    budget: Literal["quick", "small", "paper"] = "small"
-    """size: quick (minutes, no statement about quality), small (hours on two cores), paper (its numbers);
-    the options below overrule it"""
+    budget: Literal["quick", "small", "paper", "equal"] = "small"
+    """size: quick (minutes, no statement about quality), small (hours on two cores), paper (its numbers),
+    equal (table2: the same processor time for every method); the options below overrule it"""
+    minutes: float | None = None
+    """with the budget equal: minutes of one core for a cell, study of the log and choice at the end included,
+    rollouts not (default 3); a method's schedule is scaled to what it reaches in them, at most its authors'
+    iterations; one model for all limits has the time of one cell, and in a second row that of all limits"""
+    bare: bool = False
+    """take names of sources and propensities away from the data first, as DSRL's files have none"""
     data: str | None = None
     """folder of the datasets: DSRL files by their own names, else ballrun.hdf5, cartpole.hdf5, ... as
     slater behaviours data makes them; or "sample", BallCircle data in the package (default: data; table2
@@ -49,8 +55,10 @@ class _Common:
     """episodes per rollout while training"""
     set: Repeated = ()
     """NAME=VALUE for every algorithm that has the setting, or ALGORITHM[:PRESET]:NAME=VALUE for one"""
-    deterministic: bool = False
-    """measure with each policy's most likely action instead of draws"""
+    acting: Literal["draws", "likeliest", "published", "both"] | None = None
+    """how policies act where they are measured: by draws, by their most likely action, as their authors
+    measured them, or as their authors and the other way too (default: draws; with the budget equal:
+    published)"""
     engine: Literal["local", "ray"] = "local"
     """local: single-threaded processes here; ray: tasks on a Ray cluster (RAY_ADDRESS, else a local one)"""
     workers: int | None = None
@@ -72,6 +80,7 @@ class Table2Args(_Common):
     Examples:
         slater reproduce table2 --budget quick
         slater reproduce table2 --budget small --data data --algorithms pdca pdca:paper
+        slater reproduce table2 --budget equal --minutes 3 --bare --data data --out runs/equal
         slater reproduce table2 --tasks BallRun --limits 20 --seeds 3 --steps 100000 --set hidden=128x128
 
     """
@@ -128,7 +137,14 @@ def _run(experiment: str, options: _Common) -> int:
     from slater.experiments.task_data import task_name
 
     budgets = table2.BUDGETS if experiment == "table2" else figure2.BUDGETS
+    if options.budget not in budgets:
+        raise InputError(f"{experiment} has no budget {options.budget!r}; it has {', '.join(budgets)}.")
     budget = budgets[options.budget]
+    minutes = budget.minutes if options.minutes is None else options.minutes
+    if minutes is not None and budget.minutes is None:
+        raise InputError("--minutes belongs to --budget equal.")
+    if minutes is not None and options.steps is not None:
+        raise InputError("with --budget equal time decides; leave out --steps.")
     tasks = tuple(task_name(text) for text in options.tasks or budget.tasks)
     _check_family(experiment, tasks)
     given = None if options.limits is None else tuple(options.limits)
@@ -147,7 +163,9 @@ def _run(experiment: str, options: _Common) -> int:
         curve_episodes=options.curve_episodes,
         data=options.data or budget.data,
         sets=options.set,
-        deterministic=options.deterministic,
+        seconds=None if minutes is None else 60.0 * minutes,
+        bare=options.bare,
+        acting=options.acting or ("draws" if minutes is None else "published"),
         skip_missing=options.tasks is None,
         workers=options.workers,
         engine="fresh" if options.engine == "local" else "ray",

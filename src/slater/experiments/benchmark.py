@@ -5,12 +5,16 @@ on nothing but its settings and data: the command in its record gives the same n
 
 An algorithm with `serves_all_limits = True` in its class trains one model for all limits; its cells then
 hold several limits, and each of its policies gives the one for other limits by `with_limits([per_episode])`.
+
+A cell with `budget_seconds` has that much processor time instead of a number of iterations: see
+`slater.experiments.budget`.
 """
 
 from __future__ import annotations
 
 import datetime
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -21,31 +25,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, Literal
 
 from slater import __version__
 from slater.data import Dataset
 from slater.errors import InputError
+from slater.experiments import budget
+from slater.experiments.measuring import measure, per_episode, scores
 from slater.experiments.task_data import TaskData
 from slater.jobs.engines import Cell, Row
 from slater.pairs import parse_pair
-from slater.policy import Mixture, Policy
 from slater.runs import is_run, open_run
 from slater.runs.metrics import last_step
 
 __all__ = [
+    "Acting",
     "AlgorithmSpec",
     "CellWork",
     "make_cells",
-    "measure",
     "parse_algorithms",
     "results",
     "share_done",
     "train_or_resume",
+    "ways_of_acting",
 ]
 
+#: how policies act where they are measured, see `ways_of_acting`
+Acting = Literal["draws", "likeliest", "published", "both"]
 #: seed of the first evaluation; the seed of a cell is added, so that all algorithms meet the same episodes
 EVALUATION_SEED = 7_000
 
@@ -58,6 +64,7 @@ class AlgorithmSpec:
     preset: str | None
     settings: Mapping[str, str]
     serves_all_limits: bool = False
+    acts_likeliest: bool = False
 
     @property
     def text(self) -> str:
@@ -65,11 +72,11 @@ class AlgorithmSpec:
         return self.name if self.preset is None else f"{self.name}:{self.preset}"
 
 
-def parse_algorithms(texts: Sequence[str], sets: Sequence[str], steps: int) -> list[AlgorithmSpec]:
+def parse_algorithms(texts: Sequence[str], sets: Sequence[str], steps: int | None) -> list[AlgorithmSpec]:
     """Algorithms from `NAME[:PRESET]` and settings from `[NAME[:PRESET]:]SETTING=VALUE`.
 
-    A setting without a name goes to every algorithm that has it. Wrong names and values are refused
-    here, before any work.
+    A setting without a name goes to every algorithm that has it. steps: None where time decides. Wrong names
+    and values are refused here, before any work.
     """
     from slater.deep import find, make_config
 
@@ -80,14 +87,15 @@ def parse_algorithms(texts: Sequence[str], sets: Sequence[str], steps: int) -> l
         name, _, preset = text.partition(":")
         kind = find(name, preset or None)
         known = set(kind.Config.__dataclass_fields__)
-        settings = {"steps": str(steps)}
+        settings = {} if steps is None else {"steps": str(steps)}
         for index, (to, setting, value) in enumerate(pairs):
             if to == text or (to == "" and setting in known):
                 settings[setting] = value
                 used.add(index)
         make_config(kind, settings, preset or None)
-        serves_all = kind.serves_all_limits
-        specs.append(AlgorithmSpec(name, preset or None, settings, serves_all))
+        specs.append(
+            AlgorithmSpec(name, preset or None, settings, kind.serves_all_limits, kind.acts_likeliest)
+        )
     if not specs:
         raise InputError("no algorithm is named; name one, for example pdca.")
     for index, text in enumerate(sets):
@@ -108,10 +116,13 @@ def make_cells(
     limits: Mapping[str, Sequence[str]],
     seeds: Sequence[int],
     common: Mapping[str, Any],
+    acting: Acting = "draws",
 ) -> list[Cell]:
     """The cells, in the order tasks, seeds, algorithms, limits; `limits` by task, as texts.
 
-    common: `episodes` of the measurement, `deterministic`, `curve_every` iterations and `curve_episodes`.
+    common: `episodes` of the measurement, `curve_every` iterations and `curve_episodes`, and
+    `budget_seconds` where time decides; one model for all limits then has the budget of one cell, and in a
+    cell of its own that of all of them. acting: see `ways_of_acting`.
     """
     return [
         {
@@ -124,27 +135,49 @@ def make_cells(
             "data": source.fingerprint,
             "source": source.kind,
             **common,
+            "deterministic": ways_of_acting(spec, acting),
+            **extra,
         }
         for source in sources
         for seed in seeds
         for spec in specs
-        for group in (
-            [list(limits[source.task])] if spec.serves_all_limits else [[x] for x in limits[source.task]]
-        )
+        for group, extra in _groups(spec, list(limits[source.task]), common.get("budget_seconds"))
     ]
+
+
+def _groups(
+    spec: AlgorithmSpec, limits: list[str], seconds: float | None
+) -> list[tuple[list[str], dict[str, float]]]:
+    """Limits that a cell holds, and the budget where it is another than the common one."""
+    if not spec.serves_all_limits:
+        return [([limit], {}) for limit in limits]
+    more = seconds is not None and len(limits) > 1
+    return [(limits, {}), *([(limits, {"budget_seconds": seconds * len(limits)})] if more else [])]  # type: ignore[operator]
+
+
+def ways_of_acting(spec: AlgorithmSpec, acting: Acting) -> list[bool]:
+    """Whether a policy takes its most likely action, for each way that it is measured in.
+
+    draws, likeliest: that way; published: as its authors evaluate it; both: as its authors, then the other.
+    """
+    if acting in ("draws", "likeliest"):
+        return [acting == "likeliest"]
+    return [spec.acts_likeliest, *([not spec.acts_likeliest] if acting == "both" else [])]
 
 
 @dataclass(frozen=True)
 class CellWork:
     """The work of a cell, as worker processes get it: where the data are, where runs go.
 
-    experiment: the word after `slater reproduce`; folder: data folder as the user gave it.
+    experiment: the word after `slater reproduce`; folder: data folder as the user gave it; bare: whether the
+    sources are bare copies of what is there.
     """
 
     experiment: str
     out: str
     folder: str
     sources: tuple[TaskData, ...]
+    bare: bool = False
 
     def __call__(self, cell: Cell) -> Row:
         """Train or resume, measure; a row with `results`, one per limit, or with `failed`, a sentence."""
@@ -153,12 +186,13 @@ class CellWork:
         begun = time.time()
         try:
             folder = self.run_folder(cell)
-            found = self._train_and_measure(cell, folder)
+            found, extra = self._train_and_measure(cell, folder)
         except (InputError, DivergedError) as error:
             return {"failed": str(error)}
         return {
             "results": found,
-            "command": self.command(cell),
+            "command": self.command({**cell, **extra}),
+            **extra,
             "run": str(folder.relative_to(self.out)),
             "seconds": round(time.time() - begun, 1),
             "versions": _versions(self._source(cell).env),
@@ -182,21 +216,56 @@ class CellWork:
         words = [
             "slater", "reproduce", self.experiment, "--data", self.folder, "--tasks", cell["task"],
             "--algorithms", algorithm, "--limits", *cell["limits"], "--seed", str(cell["seed"]),
-            "--seeds", "1", "--steps", cell["settings"]["steps"], "--episodes", str(cell["episodes"]),
-            "--curve-every", str(cell["curve_every"]), "--curve-episodes", str(cell["curve_episodes"]),
+            "--seeds", "1", "--episodes", str(cell["episodes"]),
+            "--acting", "both" if len(cell["deterministic"]) > 1
+            else "likeliest" if cell["deterministic"][0] else "draws",
         ]  # fmt: skip
-        for name, value in cell["settings"].items():
+        words += ["--bare"] * self.bare
+        settings: Mapping[str, str] = cell["fitted"] if "fitted" in cell else cell["settings"]
+        words += ["--steps", settings["steps"]]
+        if cell["curve_every"] is not None:
+            words += ["--curve-every", str(cell["curve_every"])]
+            words += ["--curve-episodes", str(cell["curve_episodes"])]
+        for name, value in settings.items():
             if name != "steps":
                 words += ["--set", f"{algorithm}:{name}={value}"]
-        if cell["deterministic"]:
-            words.append("--deterministic")
         return shlex.join([*words, "--out", "again"])
 
     def progress(self, cell: Cell) -> float:
         """How much of the cell's training is done, from 0 to 1; never quite 1: it is measured at the end."""
-        return share_done(self.run_folder(cell), int(cell["settings"]["steps"]))
+        folder = self.run_folder(cell)
+        if (seconds := cell.get("budget_seconds")) is None:
+            return share_done(folder, int(cell["settings"]["steps"]))
+        return min(0.95 * budget.Stopwatch(self._beside(folder)).before / seconds, 0.95)
 
-    def _train_and_measure(self, cell: Cell, folder: Path) -> list[Row]:
+    def _beside(self, folder: Path) -> Path:
+        """Where a run with a budget keeps its time, and the study of its log."""
+        return Path(self.out) / "spent" / folder.name
+
+    def _fitted(self, cell: Cell, dataset: Dataset) -> dict[str, str]:
+        """The cell's settings, for as many iterations as its budget holds; one speed for all its seeds and
+        limits.
+        """
+        limits, most = cell["limits"][:1], budget.authors_steps(cell["algorithm"], cell["preset"])
+
+        def settings(steps: int) -> dict[str, str]:
+            return budget.scaled(cell["algorithm"], cell["preset"], steps, cell["settings"])
+
+        def short_run(folder: Path, steps: int) -> None:
+            with budget.own_cache(folder.with_name("cache")):
+                train_or_resume({**cell, "settings": settings(steps)}, dataset, limits, folder, {})
+
+        alike = {name: cell[name] for name in ("task", "algorithm", "preset", "settings", "data")}
+        alike["budget"] = cell["budget_seconds"]
+        key = hashlib.sha256(json.dumps(alike, sort_keys=True).encode()).hexdigest()[:8]
+        speed = budget.known_speed(
+            Path(self.out) / "speeds" / f"{cell['task']}-{cell['algorithm']}-{key}.json",
+            lambda: budget.measure_speed(budget.trial_of(short_run), cell["budget_seconds"], most),
+        )
+        return settings(speed.iterations(cell["budget_seconds"], most))
+
+    def _train_and_measure(self, cell: Cell, folder: Path) -> tuple[list[Row], Row]:
+        """Results, one for each limit and way of acting; and what a budget became, where there is one."""
         from slater.data import load
         from slater.policy import load as load_policy
         from slater.policy import with_limits
@@ -205,42 +274,50 @@ class CellWork:
         dataset = load(source.path)
         if dataset.fingerprint != cell["data"]:
             raise InputError(f"{source.path} changed while the experiment ran: its fingerprint differs.")
-        options = {
-            "data": source.path,
-            "env": source.env,
-            "eval_every": cell["curve_every"],
-            "eval_episodes": cell["curve_episodes"],
+        options: dict[str, Any] = {"data": source.path, "env": source.env}
+        if cell["curve_every"] is not None:
+            options |= {"eval_every": cell["curve_every"], "eval_episodes": cell["curve_episodes"]}
             # a rollout is kept in the row of metrics of its own iteration only
-            "log_every": math.gcd(100, cell["curve_every"]),
-        }
-        train_or_resume(cell, dataset, cell["limits"][:1], folder, options)
+            options["log_every"] = math.gcd(100, cell["curve_every"])
+        extra: Row = {}
+        if "budget_seconds" in cell:
+            extra["fitted"] = self._fitted(cell, dataset)
+            watch = budget.Stopwatch(self._beside(folder))
+            with budget.own_cache(self._beside(folder) / "cache"):
+                fitted = {**cell, "settings": extra["fitted"]}
+                train_or_resume(fitted, dataset, cell["limits"][:1], folder, options, watch)
+            watch.write()
+            extra["processor_seconds"] = round(watch.seconds, 1)
+        else:
+            train_or_resume(cell, dataset, cell["limits"][:1], folder, options)
         done = open_run(folder)
         curve = [
             [row["step"], row["eval/return"], row["eval/cost"]] for row in done.metrics.having("eval/return")
         ]
         policy: Any = load_policy(folder / "mixture.safetensors")
         found = []
-        for text in cell["limits"]:
-            limit = _per_episode(text, source.horizon)
+        for text, deterministic in itertools.product(cell["limits"], cell["deterministic"]):
+            limit = per_episode(text, source.horizon)
             measured = measure(
                 with_limits(policy, [limit]) if len(cell["limits"]) > 1 else policy,
                 source.env, episodes=cell["episodes"], seed=EVALUATION_SEED + cell["seed"],
-                deterministic=cell["deterministic"], discount=done.task.gamma,
+                deterministic=deterministic, discount=done.task.gamma,
             )  # fmt: skip
             estimates = done.result.per_episode or {}
             found.append(
                 {
                     "limit": text,
                     "limit_per_episode": limit,
+                    "deterministic": deterministic,
                     "horizon": source.horizon,
-                    **_scores(source.env, measured, limit),
+                    **scores(source.env, measured, limit),
                     **measured,
                     "estimated_reward": estimates.get("reward"),
                     "estimated_cost": estimates.get(dataset.cost_names[0]),
                     "curve": curve,
                 }
             )
-        return found
+        return found, extra
 
 
 def share_done(folder: Path, steps: int) -> float:
@@ -249,8 +326,9 @@ def share_done(folder: Path, steps: int) -> float:
 
 
 def train_or_resume(
-    cell: Cell, dataset: Dataset, limits: Sequence[str], folder: Path, options: Mapping[str, Any]
-) -> None:
+    cell: Cell, dataset: Dataset, limits: Sequence[str], folder: Path, options: Mapping[str, Any],
+    watcher: Any = None,
+) -> None:  # fmt: skip
     """Train what `cell` says (algorithm, preset, settings, seed) into `folder`, from where it was left.
 
     options: other fields of `slater.deep.Run`. A whole run is left as it is.
@@ -260,41 +338,10 @@ def train_or_resume(
     if not is_run(folder):
         train(
             cell["algorithm"], dataset, limits, folder, seed=cell["seed"], preset=cell["preset"],
-            options=options, **cell["settings"],
+            watcher=watcher, options=options, **cell["settings"],
         )  # fmt: skip
     elif not open_run(folder).finished:
-        resume(folder, dataset)
-
-
-def measure(
-    policy: Policy, env: str, *, episodes: int, seed: int, deterministic: bool, discount: float
-) -> dict[str, float]:
-    """Mean episode sums of a policy; of a mixture, the weighted mean over members, `episodes` of each.
-
-    That is the paper's way: every kept policy is run for 20 episodes and the results are averaged. It is an
-    unbiased measurement of the mixture with less noise than drawing members. Standard errors `*_se` are
-    those of the episodes, not of seeds. `members`: how many policies were run.
-    """
-    from slater.envs import rollout
-
-    mixture = policy if isinstance(policy, Mixture) else None
-    members: Sequence[Any] = mixture.members if mixture else (policy,)
-    weights = mixture.weights if mixture else np.ones(1)
-    names = ("return", "cost", "discounted_return", "discounted_cost")
-    means, errors = np.zeros(len(names)), np.zeros(len(names))
-    for index, (member, weight) in enumerate(zip(members, weights, strict=True)):
-        # other episodes for each member: then the errors of the members are independent
-        ran = rollout(
-            member, env, episodes=episodes, seed=seed + 10_000 * index, deterministic=deterministic,
-            discount=discount,
-        )  # fmt: skip
-        values = np.stack([ran.quantities()[name] for name in names])
-        means += weight * values.mean(axis=1)
-        if episodes > 1:
-            errors += weight**2 * values.var(axis=1, ddof=1) / episodes
-    answer = {name: float(mean) for name, mean in zip(names, means, strict=True)}
-    answer |= {f"{name}_se": float(error) for name, error in zip(names, np.sqrt(errors), strict=True)}
-    return answer | {"members": len(members)}
+        resume(folder, dataset, watcher)
 
 
 def results(rows: Sequence[Row]) -> list[Row]:
@@ -304,26 +351,6 @@ def results(rows: Sequence[Row]) -> list[Row]:
         settings = {k: v for k, v in row.items() if k not in ("results", "limits")}
         flat += [{**settings, **result} for result in row.get("results", ())]
     return flat
-
-
-def _scores(env: str, measured: Mapping[str, float], limit: float) -> dict[str, float | None]:
-    """DSRL's scores where it has constants; a cost over its limit always."""
-    from slater.envs.scores import dsrl_scores
-
-    scores = dsrl_scores(env, measured["return"], measured["cost"], limit)
-    if scores is not None:
-        return {"normalised_reward": scores.reward, "normalised_cost": scores.cost}
-    return {"normalised_reward": None, "normalised_cost": measured["cost"] / limit if limit > 0 else None}
-
-
-def _per_episode(text: str, horizon: int) -> float:
-    """A limit per episode or per step as a sum over an episode; others depend on the discount."""
-    from slater.limits import Limit, Units
-
-    limit = Limit.parse(text)
-    if limit.unit == "discounted":
-        raise InputError(f"the limit {text} must be per episode or per step here, as 20 or 0.05/step.")
-    return Units(gamma=0.0, horizon=horizon).episode(limit)
 
 
 def _versions(env: str) -> dict[str, str]:

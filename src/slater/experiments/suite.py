@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any
 from rich.console import Console
 
 from slater.errors import InputError
-from slater.experiments.benchmark import CellWork, make_cells, parse_algorithms
+from slater.experiments.benchmark import Acting, CellWork, make_cells, parse_algorithms
 from slater.experiments.tables import algorithm_of
-from slater.experiments.task_data import find_task_data
+from slater.experiments.task_data import bare_copy, find_task_data
 from slater.jobs.cells import finished_rows, prepare, run_cells, write_settings
 from slater.jobs.engines import Engine, Row
 from slater.report.curves import write_csv
@@ -26,8 +27,12 @@ class BenchmarkPlan:
     """What to run. tasks by name; limits by task, as texts; algorithms as `NAME[:PRESET]`.
 
     seeds: all of them; steps: gradient iterations; episodes: of the measurement, per policy
+    seconds: processor time of a cell instead of steps (`slater.experiments.budget`), without rollouts while
+    training
     curve_every, curve_episodes: iterations between rollouts while training, and their episodes
     sets: settings as `[ALGORITHM:]NAME=VALUE`; data: folder of the datasets, or "sample"
+    bare: without names of sources and propensities, in a copy below the output folder
+    acting: how policies act where they are measured (`slater.experiments.benchmark.ways_of_acting`)
     skip_missing: leave out tasks without data instead of refusing; workers: processes, None for all cores
     """
 
@@ -41,7 +46,9 @@ class BenchmarkPlan:
     curve_episodes: int
     data: str
     sets: tuple[str, ...] = ()
-    deterministic: bool = False
+    seconds: float | None = None
+    bare: bool = False
+    acting: Acting = "draws"
     skip_missing: bool = False
     workers: int | None = None
     engine: Engine = "fresh"
@@ -50,6 +57,8 @@ class BenchmarkPlan:
         for name in ("steps", "episodes", "curve_every", "curve_episodes"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.seconds is not None and not 0.0 < self.seconds < math.inf:
+            raise InputError(f"a budget of {self.seconds / 60:g} minutes is none; it must be above 0.")
         if not self.seeds:
             raise InputError("the number of seeds is 0; it must be at least 1.")
         if min(self.seeds) < 0:
@@ -72,20 +81,23 @@ class Folder:
 def run_plan(experiment: str, plan: BenchmarkPlan, out: Path) -> Folder:
     """Run what is not in `out` yet; return everything that `out` then holds, of earlier plans too."""
     prepare(out)
-    specs = parse_algorithms(plan.algorithms, plan.sets, plan.steps)
+    timed = plan.seconds is not None
+    specs = parse_algorithms(plan.algorithms, plan.sets, None if timed else plan.steps)
     sources, left_out = find_task_data(plan.tasks, plan.data, skip_missing=plan.skip_missing)
+    if plan.bare:
+        sources = [bare_copy(source, out / "data") for source in sources]
     for sentence in left_out:
         Console(stderr=True).print(sentence, highlight=False)
     common = {
         "episodes": plan.episodes,
-        "deterministic": plan.deterministic,
-        "curve_every": plan.curve_every,
+        "curve_every": None if timed else plan.curve_every,
         "curve_episodes": plan.curve_episodes,
+        **({"budget_seconds": plan.seconds} if timed else {}),
     }
-    cells = make_cells(sources, specs, plan.limits, plan.seeds, common)
+    cells = make_cells(sources, specs, plan.limits, plan.seeds, common, plan.acting)
     # whole paths: a worker on a cluster may stand in another folder
     at = tuple(replace(source, path=str(Path(source.path).resolve())) for source in sources)
-    work = CellWork(experiment, str(out.resolve()), plan.data, at)
+    work = CellWork(experiment, str(out.resolve()), plan.data, at, plan.bare)
     rows = run_cells(work, cells, out, workers=plan.workers, engine=plan.engine, progress_of=work.progress)
     for row in rows:
         if "failed" in row:
@@ -102,7 +114,8 @@ def run_plan(experiment: str, plan: BenchmarkPlan, out: Path) -> Folder:
             "limits": {source.task: list(plan.limits[source.task]) for source in sources},
             "algorithms": {spec.text: dict(spec.settings) for spec in specs},
             "seeds": list(plan.seeds),
-            "steps": plan.steps,
+            "steps": None if timed else plan.steps,
+            "acting": plan.acting,
             **common,
             "data": {source.task: vars(source) for source in sources},
             "left_out": left_out,

@@ -40,7 +40,9 @@ ESTIMATES = (
 
 @dataclass(frozen=True)
 class Budget:
-    """A size of the experiment: tasks, limits per episode, seeds, iterations, episodes, data folder."""
+    """A size of the experiment: tasks, limits per episode, seeds, iterations, episodes, data folder; minutes
+    of one core instead of iterations, where time decides.
+    """
 
     tasks: tuple[str, ...]
     limits: tuple[str, ...]
@@ -48,10 +50,11 @@ class Budget:
     steps: int
     episodes: int
     data: str
+    minutes: float | None = None
 
 
 #: quick: the machinery on the sample data, no statement about quality. small: an evening on two cores.
-#: paper: the paper's own numbers, on its tasks and CarRun.
+#: paper: the paper's own numbers, on its tasks and CarRun. equal: the same processor time for every method.
 BUDGETS: Mapping[str, Budget] = {
     "quick": Budget(("BallCircle",), ("20",), 1, 5_500, 5, SAMPLE),
     "small": Budget(("BallRun", "BallCircle", "CarRun", "CarCircle"), LIMITS, 1, 30_000, 20, "data"),
@@ -62,6 +65,15 @@ BUDGETS: Mapping[str, Budget] = {
         100_000,
         20,
         "data",
+    ),
+    "equal": Budget(
+        ("AntCircle", "AntRun", "BallCircle", "BallRun", "CarCircle", "CarRun", "DroneCircle", "DroneRun"),
+        ("5", *LIMITS),
+        1,
+        1,
+        20,
+        "data",
+        3.0,
     ),
 }
 

@@ -51,6 +51,8 @@ def _order(row: Row) -> tuple[Any, ...]:
 
 def _distinguishing(row: Row) -> dict[str, str]:
     how = {"episodes": str(row["episodes"]), "deterministic": str(row["deterministic"])}
+    if "budget_seconds" in row:
+        how["minutes"] = f"{row['budget_seconds'] / 60:g}"
     return {**row["settings"], **how, "slater": row["versions"]["slater"]}
 
 
@@ -129,7 +131,7 @@ def facts(flat: Sequence[Row], left_out: Sequence[str]) -> list[str]:
     for label in dict.fromkeys(row["label"] for row in flat):
         mine = [row for row in flat if row["label"] == label]
         settings = {k: v for k, v in mine[0]["settings"].items() if k != "steps"}
-        text = f"{label}: {int(mine[0]['settings']['steps']):,} steps, seeds {_seeds(mine)}"
+        text = f"{label}: {_length(mine)}, seeds {_seeds(mine)}"
         if settings:
             text += ", settings " + ", ".join(f"{name}={value}" for name, value in settings.items())
         states = sorted({str(row["versions"].get("code")) for row in mine})
@@ -153,6 +155,22 @@ def facts(flat: Sequence[Row], left_out: Sequence[str]) -> list[str]:
     hours = sum({(row["run"], row["seconds"]): row["seconds"] for row in flat}.values()) / 3600
     sentences.append(f"Machine: {machines}; {dates}; {hours:.1f} hours of single-threaded processes.")
     return [*sentences, *left_out]
+
+
+def _length(rows: Sequence[Row]) -> str:
+    """Iterations of runs, or the time that they had and what they reached in it, by place."""
+    if "budget_seconds" not in rows[0]:
+        return f"{int(rows[0]['settings']['steps']):,} steps"
+    reached = []
+    for place in dict.fromkeys(row["place"] for row in rows):
+        here = [row for row in rows if row["place"] == place]
+        steps = sorted({int(row["fitted"]["steps"]) for row in here})
+        seconds = [row["processor_seconds"] for row in here]
+        reached.append(
+            f"{place} {' or '.join(f'{n:,}' for n in steps)} steps in {min(seconds):.0f} to "
+            f"{max(seconds):.0f} s"
+        )
+    return f"{rows[0]['budget_seconds'] / 60:g} minutes of one core ({'; '.join(reached)})"
 
 
 def _range(values: Iterable[str]) -> str:

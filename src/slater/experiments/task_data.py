@@ -8,17 +8,17 @@ results from them are never put in one table.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from slater.data import Dataset, load
+from slater.data import Dataset, convert, load
 from slater.data.samples import ballcircle
 from slater.data.tasks import TASKS
 from slater.envs.making import IDS
 from slater.errors import InputError
 
-__all__ = ["OWN", "SAMPLE", "TASK_ENVS", "Kind", "TaskData", "find_task_data", "task_name"]
+__all__ = ["OWN", "SAMPLE", "TASK_ENVS", "Kind", "TaskData", "bare_copy", "find_task_data", "task_name"]
 
 Kind = Literal["DSRL", "own", "sample"]
 
@@ -74,6 +74,15 @@ def find_task_data(
     if not sources:
         raise InputError(left_out[0] if left_out else "no task is named; name one, for example BallCircle.")
     return sources, left_out
+
+
+def bare_copy(source: TaskData, folder: Path) -> TaskData:
+    """The same data without names of sources and propensities, as DSRL's are, in a file below `folder`."""
+    path = folder / f"{source.task.lower()}-{source.fingerprint[:8]}.hdf5"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        convert(source.path, path, bare=True)
+    return replace(source, path=str(path), fingerprint=load(path).fingerprint)
 
 
 class _NoDataError(InputError):

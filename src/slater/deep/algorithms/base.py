@@ -121,6 +121,8 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     remedy: ClassVar[str] = "Lower its learning rates."
     #: whether one trained model takes any limits (`slater.policy.with_limits`)
     serves_all_limits: ClassVar[bool] = False
+    #: whether its authors measure it by its most likely actions, not by draws
+    acts_likeliest: ClassVar[bool] = False
     #: the largest number of costs it can limit; None: any
     most_costs: ClassVar[int | None] = None
     #: whether limits enter `init` and `update` as `Task.tau` and by their units alone: runs under several

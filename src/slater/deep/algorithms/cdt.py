@@ -172,6 +172,7 @@ class CDT(Algorithm[CDTConfig, CDTState]):
     label: ClassVar[str] = "CDT"
     published_as: ClassVar[str | None] = "CDT"
     serves_all_limits: ClassVar[bool] = True
+    acts_likeliest: ClassVar[bool] = True
     Config: ClassVar[type[Config]] = CDTConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {

@@ -20,7 +20,7 @@ A slow target network is late in the level of Q; as in `slater.deep.ope.fitted_q
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -221,6 +221,7 @@ class Lagrangian(Algorithm[LagrangianT, State]):
     """An actor-critic with twin critics and a PID multiplier; its state has the multiplier's as `dual`."""
 
     actions = ("continuous",)
+    acts_likeliest: ClassVar[bool] = True
 
     def __init__(self, config: LagrangianT) -> None:
         super().__init__(config)

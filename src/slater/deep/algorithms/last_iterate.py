@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jax import Array
@@ -19,6 +19,8 @@ __all__ = ["LastIterate"]
 
 class LastIterate(Algorithm[ConfigT, State]):
     """Members are kept at the interval, and the last policy too; the mixture is the last policy alone."""
+
+    acts_likeliest: ClassVar[bool] = True
 
     def keeps(self, done: int) -> bool:
         """At the interval and at the end."""
