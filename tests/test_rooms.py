@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "slater"
 #: rooms from the bottom up; a room imports rooms of lower floors, and nothing of its own floor or above
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("limits", "disk", "pairs", "vocabulary", "threads", "interrupts", "progress", "mixing"),
+    ("limits", "limit_status", "disk", "pairs", "vocabulary", "threads", "interrupts", "progress", "mixing"),
     ("policy", "data"),
     ("envs",),
     ("runs",),

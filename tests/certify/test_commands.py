@@ -206,7 +206,7 @@ def test_frontier_draws_prices_and_the_log(tmp_path: Path, capsys: pytest.Captur
         (["frontier", "BARE"], "nothing to mix by"),
         (["mix", "BARE", "--limit", "3"], "nothing to mix by"),
         (["mix", "RUN", "--limit", "3", "--limit", "4"], "2 limits for 1 cost"),
-        (["mix", "RUN", "--limit", "3"], "are not there"),
+        (["mix", "RUN", "--limit", "3"], "there is no policy file"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(

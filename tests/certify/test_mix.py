@@ -122,5 +122,3 @@ def test_the_run_mixed_anew_is_what_its_members_are(run: Path) -> None:
     assert len(mixture.members) == 1
     with pytest.raises(InputError, match="given twice"):
         best_of_runs([open_run(run), open_run(run)], [100.0])
-    with pytest.raises(InputError, match="are not there"):
-        best_of_runs([open_run(run)], [100.0], data="nowhere.npz")

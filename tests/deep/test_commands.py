@@ -139,7 +139,7 @@ def test_evaluate_compares_with_the_limit(data, tmp_path, capsys, monkeypatch):
     assert len(answer["episodes"]) == 5
     (verdict,) = answer["limits"]
     assert verdict["limit"] == 5.0
-    assert verdict["within"] == (verdict["mean"] <= 5.0)
+    assert (verdict["status"] == "within") == (verdict["mean"] <= 5.0)
     over = [episode["cost"] > 5.0 for episode in answer["episodes"]]
     assert verdict["episodes_above"] == np.mean(over)
     assert slater("evaluate", out, "--last", "--episodes", "3") == 0

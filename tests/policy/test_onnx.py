@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 
 import numpy as np
@@ -10,26 +9,13 @@ import pytest
 
 from slater.errors import InputError
 from slater.policy import CategoricalPolicy, GaussianPolicy, Mixture
-from slater.policy.candidates import CandidatesPolicy
 from slater.policy.onnx_file import OPSET, save_onnx
+
+from .made import candidates, layers
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'slater-rl[onnx]' onnxruntime")
 
 ROWS = 10_000
-
-
-def layers(rng: np.random.Generator, *sizes: int):
-    """Weights and biases as training starts them: +-1/sqrt(fan-in)."""
-    pairs = []
-    for fan_in, fan_out in itertools.pairwise(sizes):
-        bound = 1 / np.sqrt(fan_in)
-        pairs.append(
-            tuple(
-                rng.uniform(-bound, bound, shape).astype(np.float32)
-                for shape in ((fan_in, fan_out), (fan_out,))
-            )
-        )
-    return tuple(pairs)
 
 
 def gaussian(seed: int) -> GaussianPolicy:
@@ -44,15 +30,6 @@ def categorical(seed: int) -> CategoricalPolicy:
     rng = np.random.default_rng(seed)
     weights, biases = zip(*layers(rng, 8, 64, 5), strict=True)
     return CategoricalPolicy(weights, biases, np.zeros(8, np.float32), np.ones(8, np.float32))
-
-
-def candidates(seed: int) -> CandidatesPolicy:
-    rng = np.random.default_rng(seed)
-    return CandidatesPolicy(
-        layers(rng, 8 + 4, 32, 2), layers(rng, 8 + 2, 32, 2), tuple(layers(rng, 10, 32, 1) for _ in range(4)),
-        (0.75, 0.25), np.array([0.7], np.float32), 0.1, 6, 0.5, np.zeros(8, np.float32),
-        np.ones(8, np.float32), np.array([-1, -2], np.float32), np.array([1, 3], np.float32),
-    )  # fmt: skip
 
 
 def observations(rows: int = ROWS) -> np.ndarray:

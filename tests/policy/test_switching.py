@@ -29,7 +29,7 @@ def switching(rewards, costs, limits, *, clip=True, ends="horizon"):
     return SwitchingPolicy(
         constant(*logits, inputs=inputs), tuple(critics), 3, Budget(ends, HORIZON, GAMMA),
         np.array(limits, np.float32), np.ones(len(costs), np.float32), np.zeros(2, np.float32),
-        np.ones(2, np.float32), None, None, (0.0, 0.0), clip,
+        np.ones(2, np.float32), None, None, (0.0, 0.0), clip, tuple(f"c{i}" for i in range(len(costs))),
     )  # fmt: skip
 
 

@@ -58,12 +58,14 @@ def test_a_report_shows_the_log_what_was_measured_and_what_another_limit_would_c
     assert "What another limit would cost" in plain
     assert "measured" not in plain
     ran = Evaluation(
-        "mixture", "toy", 7, 0, False, None, {"return": 3.0, "c0": 4.0}, {"return": 0.25, "c0": 0.5}
-    )
+        "mixture", "toy", 7, 0, False, None, {"return": 3.0, "c0": 4.0}, {"return": 0.25, "c0": 0.5},
+        {"c0": {"episode": 4.0}}, digest_of(out / "mixture.safetensors"),
+    )  # fmt: skip
     add_evaluation(out, ran)
     assert main(["report", str(out), str(out), "--out", str(tmp_path / "two.html")]) == 0
     both = (tmp_path / "two.html").read_text()
     assert "3.00 ± 0.25" in both
+    assert "± 0.50, within" in both
     assert "4.00 ± 0.50, within" in both
     assert "7 episodes in toy" in both
     assert "Reward and c0 of every run" in both

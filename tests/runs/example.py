@@ -44,6 +44,39 @@ RESULT = {
 }  # fmt: skip
 
 
+def write_two_costs(folder: Path, names: tuple[str, str]) -> Path:
+    """A finished run under limits on two costs, listed in this order, with two policies that it kept."""
+    import numpy as np
+
+    from slater.policy import GaussianPolicy, save
+
+    limits = [{**LIMIT, "cost": name, "given": f"{name}=20"} for name in names]
+    values = [{"reward": 1.0, "a": 2.0, "b": 9.0}, {"reward": 3.0, "a": 6.0, "b": 1.0}]
+    members = [
+        {
+            "step": 20 * (k + 1), "kind": "iterate", "weight": 0.5,
+            "estimates": {name: sums[name] for name in ("reward", *names)},
+        }
+        for k, sums in enumerate(values)
+    ]  # fmt: skip
+    known = dict.fromkeys(names, "within")
+    result = {**RESULT, "limits": limits, "members": members, "limit_status": known}
+    result = {name: value for name, value in result.items() if not name.startswith("mixture_")}
+    write_run(folder, result=result)
+    problem = {**RECORD["problem"], "costs": list(names), "limits": limits, "scale": [1.0, 1.0, 1.0]}
+    run = {**RECORD["run"], "limits": [limit["given"] for limit in limits]}
+    (folder / "run.json").write_text(json.dumps({**RECORD, "problem": problem, "run": run}))
+    (folder / "policies").mkdir()
+    for member in members:
+        weight, bias = np.zeros((8, 4), np.float32), np.zeros(4, np.float32)
+        side = np.ones(2, np.float32)
+        policy = GaussianPolicy(
+            (weight,), (bias,), np.zeros(8, np.float32), np.ones(8, np.float32), -side, side, (-5.0, 0.0)
+        )
+        save(policy, folder / "policies" / f"{member['step']:08d}.safetensors")
+    return folder
+
+
 def write_run(folder: Path, *, finished: bool = True, result: dict | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps(RECORD))

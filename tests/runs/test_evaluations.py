@@ -1,5 +1,6 @@
 """What was measured about a run: of which policy, in which unit, and beside which other runs."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from slater import cli
 from slater.envs.evaluation import Rollout, is_scalar_cost
 from slater.errors import InputError
+from slater.limits import Limit
 from slater.runs import open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 
@@ -59,16 +61,6 @@ def test_a_measurement_is_of_the_mixture_that_was_there(folder, capsys):
     assert len(open_run(folder).evaluations) == 2
 
 
-def test_a_measurement_of_before_digests_counts_unless_the_run_was_extended(folder):
-    measure(folder)
-    path = folder / "evaluations.jsonl"
-    row = json.loads(path.read_text())
-    path.write_text(json.dumps({name: row[name] for name in row if name not in ("digest", "units")}) + "\n")
-    assert open_run(folder).measured().means["cost"] == 6.0
-    (folder / "run.json").write_text(json.dumps({**RECORD, "extended": [100]}))
-    assert open_run(folder).measured() is None
-
-
 def test_likeliest_actions_are_another_policy_and_named_so(folder, capsys):
     measure(folder, deterministic=True, costs=(1.0, 1.0))
     (row,) = rows(capsys, "runs", folder.parent)
@@ -89,10 +81,10 @@ def test_compare_judges_episodes_in_the_unit_of_the_limit(folder, capsys):
     measure(folder, costs=(10.0, 12.0), lengths=(20, 20))
     (row,) = rows(capsys, "compare", folder)
     assert row["measured/cost"] < limit["episode"]
-    assert row["kept in episodes"] == "no"
+    assert row["kept in episodes"] == "above"
     measure(folder, costs=(1.0, 1.0), lengths=(20, 20))
     (row,) = rows(capsys, "compare", folder)
-    assert row["kept in episodes"] == "yes"
+    assert row["kept in episodes"] == "within"
 
 
 def test_only_runs_that_differ_in_the_seed_alone_are_averaged(tmp_path, capsys):
@@ -122,3 +114,19 @@ def test_a_cost_of_another_name_is_not_taken_for_a_sum_of_costs():
     for names in (["wear"], ["left", "wear"]):
         with pytest.raises(InputError, match="no cost 'wear'; it has left, right"):
             is_scalar_cost(names, ["left", "right"])
+
+
+def test_sums_of_episodes_that_were_cut_short_do_not_say_within(folder, capsys):
+    """A time limit below the data's: what is summed over 20 of 200 steps keeps any limit."""
+    short = dataclasses.replace(ran((5.0, 7.0), (20, 20)), terminated=np.zeros(2, bool))
+    add_evaluation(
+        folder, Evaluation.of("mixture", folder / "mixture.safetensors", short, open_run(folder).task, None)
+    )
+    (row,) = rows(capsys, "compare", folder)
+    assert row["kept in episodes"] == "not known"
+    assert short.status(Limit.episode(20, "cost"), 200) == "not known"
+    assert short.status(Limit.episode(5, "cost"), 200) == "above"
+    assert short.status(Limit.episode(20, "cost"), 20) == "within"
+    assert short.status(Limit.per_step(0.1, "cost"), 200) == "above"
+    ended = ran((5.0, 7.0), (20, 20))  # by the task itself
+    assert ended.status(Limit.episode(20, "cost"), 200) == "within"

@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -173,7 +175,8 @@ class Estimators:
         text = f"{self.study.name} {settings_record(CERTIFYING)['fitted_q']} {ROLLOUTS} {VERSION}"
         path = self.cache / f"clones-{hashlib.sha256(text.encode()).hexdigest()[:20]}.npz"
         if path.exists():
-            with np.load(path) as kept:
+            # what is damaged is asked for anew; a zip archive has checksums of its own
+            with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(path) as kept:
                 return _OfClones(*(kept[name] for name in _OfClones._fields))
         found = self._asked_about_clones()
         bytes_ = io.BytesIO()

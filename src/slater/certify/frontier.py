@@ -12,15 +12,15 @@ have a spread (the disagreement of their estimators) the program sees cost + spr
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slater.errors import InputError
+from slater.limit_status import LimitStatus
 from slater.mixing import best_mixture
-from slater.runs.status import LimitStatus
 
 __all__ = ["Column", "Frontier", "Point", "Pool", "mix", "trace"]
 
@@ -69,13 +69,27 @@ class Pool:
             raise InputError("there is nothing to pool; give at least one run.")
         names = pools[0].cost_names
         for pool in pools:
-            if pool.cost_names != names:
+            if set(pool.cost_names) != set(names):
                 raise InputError(
                     f"one run has the costs {', '.join(pool.cost_names)} and another {', '.join(names)}; "
                     "pool runs over the same costs."
                 )
-        columns = tuple(column for pool in pools for column in pool.columns)
+        columns = tuple(column for pool in pools for column in pool.ordered(names).columns)
         return cls(names, columns, all(pool.trusted for pool in pools))
+
+    def ordered(self, names: tuple[str, ...]) -> Pool:
+        """The same policies with their costs in the order of `names`."""
+        if names == self.cost_names:
+            return self
+        order = [self.cost_names.index(name) for name in names]
+        columns = tuple(
+            replace(
+                column, costs=tuple(column.costs[k] for k in order),
+                cost_spread=tuple(column.cost_spread[k] for k in order) if column.cost_spread else (),
+            )
+            for column in self.columns
+        )  # fmt: skip
+        return replace(self, cost_names=names, columns=columns)
 
     def bounds(self, deviations: float) -> tuple[F64, F64]:
         """Reward (K,) less, and costs (K, I) plus, that many spreads."""

@@ -18,12 +18,10 @@ from slater.certify.verdict import episode_limit
 from slater.data import Dataset
 from slater.disk import write_atomic
 from slater.errors import InputError, InputWarning
+from slater.limit_status import LimitStatus
 from slater.limits import Limit, Limits, limit_list, resolve_limits
 from slater.policy import Contract, Mixture, save
-from slater.runs import SavedRun, open_run
-from slater.runs.held_out import read_held_out, training_part
-from slater.runs.log import load_log
-from slater.runs.status import LimitStatus
+from slater.runs import SavedRun, is_run, open_run
 from slater.runs.trained_on import TrainedOn
 
 __all__ = [
@@ -194,6 +192,7 @@ def mix_policies(
     """
     from slater.certify.acting import parts_of
 
+    _refuse_run(out)
     subjects = [(place, find_policy(place)) for place in places]
     log = next((s.origin for _, s in subjects if s.origin.reading), subjects[0][1].origin).read(data)
     if not limit_list(limits):
@@ -276,53 +275,40 @@ def _write_mix(
     write_atomic(folder / "mix.json", (json.dumps(record, indent=1) + "\n").encode())
 
 
-def mix_runs(
-    folders: Sequence[str | Path],
-    limits: Limits,
-    out: str | Path,
-    *,
-    data: str | Path | None = None,
-    margin: float = 0.1,
-) -> Point:
+def mix_runs(folders: Sequence[str | Path], limits: Limits, out: str | Path, *, margin: float = 0.1) -> Point:
     """Pool the policies of several runs, choose the best mixture within `limits`, and write it to `out`.
 
     Writes `mixture.safetensors` and `mix.json` (limits, estimates, prices, and the share of every policy).
-    data: the data of the runs, if they are no longer where they were. margin: share of every limit held back,
-    because a program that picks among many estimates picks those that err in its favour.
+    margin: share of every limit held back, because a program that picks among many estimates picks those
+    that err in its favour.
     """
-    mixture, point = best_of_runs([open_run(folder) for folder in folders], limits, data=data, margin=margin)
+    _refuse_run(out)
+    mixture, point = best_of_runs([open_run(folder) for folder in folders], limits, margin=margin)
     contract = mixed_contract([find_policy(folder) for folder in folders], limits, point, None)
     mixture = replace(mixture, contract=contract)
     _write_mix(out, mixture, point, [str(folder) for folder in folders], margin)
     return point
 
 
-def best_of_runs(
-    runs: Sequence[SavedRun],
-    limits: Limits,
-    *,
-    data: str | Path | None = None,
-    margin: float = 0.1,
-) -> tuple[Mixture, Point]:
+def best_of_runs(runs: Sequence[SavedRun], limits: Limits, *, margin: float = 0.1) -> tuple[Mixture, Point]:
     """The best mixture of what the runs kept within `limits`, ready to act, and what is estimated of it."""
-    from slater.deep.engine.folder import member_policies
-
     pools = pool_of_runs(runs)
     point = mix(Pool.union(pools), episode_limits(runs[0], limits), margin=margin)
     members: list[Any] = []
     weights: list[float] = []
     for saved, pool in zip(runs, pools, strict=True):
-        if not any(column.name in point.weights for column in pool.columns):
-            continue
-        source = data or saved.run.data
-        if not Path(source).exists():
-            raise InputError(f"the data of {saved.folder} ({source}) are not there; say where they are.")
-        log = training_part(load_log(saved.run, source), read_held_out(saved.folder))
-        policies = member_policies(saved.folder, log)
-        estimated = [k for k, member in enumerate(saved.result.members) if member.estimates is not None]
-        for column, index in zip(pool.columns, estimated, strict=True):
+        estimated = [member for member in saved.result.members if member.estimates is not None]
+        for column, member in zip(pool.columns, estimated, strict=True):
             if column.name in point.weights:
-                members.append(policies[index])
+                members.append(saved.kept_policy(member))
                 weights.append(point.weights[column.name])
     shares = np.array(weights)
     return Mixture(tuple(members), shares / shares.sum()), point
+
+
+def _refuse_run(out: str | Path) -> None:
+    """A mixture is not written over that of a run, whose estimates would be of another policy."""
+    if is_run(out):
+        raise InputError(f"{out} holds a run with a policy and estimates of its own; choose another folder.")
+    if Path(out).exists() and not Path(out).is_dir():
+        raise InputError(f"{out} is a file; give a folder for the mixture.")

@@ -14,10 +14,10 @@ from slater.commands.parse import Positional, parse
 from slater.commands.runs import run_table
 from slater.disk import digest_of
 from slater.errors import InputError
+from slater.limit_status import LimitStatus
 from slater.limits import Limit
 from slater.runs import SavedRun, find_runs, open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
-from slater.runs.result import LimitRecord
 
 __all__ = ["run"]
 
@@ -113,16 +113,10 @@ def _row(saved: SavedRun, env: str | None) -> dict[str, Any]:
         for name, mean in measured.means.items():
             row[f"measured/{name}"] = mean
             row[f"measured/{name} ±"] = measured.errors[name]
-        kept = [_kept(limit, measured) for limit in result.limits]
-        row["kept in episodes"] = "no" if False in kept else "not known" if None in kept else "yes"
+        row["kept in episodes"] = str(
+            LimitStatus.of(measured.status(Limit.parse(limit.given)) for limit in result.limits)
+        )
     return row
-
-
-def _kept(limit: LimitRecord, measured: Evaluation) -> bool | None:
-    """Whether the episodes kept a limit, in the unit in which it was given; None where that is not known."""
-    given = Limit.parse(limit.given)
-    sums = measured.units.get(limit.cost) or {"episode": measured.means[limit.cost]}
-    return sums[given.unit] <= given.value if given.unit in sums else None
 
 
 def _alike(saved: SavedRun) -> str:

@@ -17,7 +17,7 @@ from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
 from slater.policy import load, with_limits
 from slater.progress import PlainProgress
-from slater.runs import LimitRecord, SavedRun, is_run, open_run, read_run
+from slater.runs import LimitRecord, SavedRun, is_run, open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 
 if TYPE_CHECKING:
@@ -59,8 +59,6 @@ class Options:
     members: bool = False
     """run every kept policy and print it beside its estimate, and what other outputs would be worth:
     the last policy, a uniform mixture, the fallback, the best by estimate, the best in hindsight"""
-    data: str | None = None
-    """with --members or --limit: the data of the run, if they are no longer where they were"""
     workers: int = 1
     """processes that run episodes side by side"""
     json: bool = False
@@ -99,7 +97,15 @@ def run(args: list[str]) -> int:
     given = [Limit.parse(limit.given) for limit in saved.task.limits] if saved else []
     if options.limit and saved:
         given = list(resolve_limits(options.limit, saved.task.costs))
-    verdicts = _verdicts(result, given, limits, saved.task.horizon if saved else None)
+    horizon = saved.task.horizon if saved else None
+    verdicts = _verdicts(result, given, limits, horizon)
+    if cut := result.cut_short(horizon):
+        print(
+            f"slater: warning: {cut} of {len(result)} episodes were cut by the environment's time limit, "
+            f"after {result.lengths.max()} steps at most; those of the data have {horizon}: sums per episode "
+            "are not those of whole episodes.",
+            file=sys.stderr,
+        )
     if saved is not None:
         name = "last" if options.last else "mixture" if path.name == "mixture.safetensors" else path.name
         aimed = limits if options.limit else None
@@ -109,10 +115,10 @@ def run(args: list[str]) -> int:
         return 0
     print(f"{path}\n{result.describe(limit)}")
     for verdict in verdicts:
-        word = "within" if verdict["within"] else "ABOVE"
         measured = f"{verdict['mean']:.4g} {verdict['unit']}"
         above = f"{verdict['episodes_above']:.0%} of the episodes are above it"
-        print(f"{verdict['cost']}: {measured}, {word} the limit {verdict['limit']:g}; {above}")
+        words = f"{_WORDS[verdict['status']]} the limit {verdict['limit']:g}"
+        print(f"{verdict['cost']}: {measured}, {words}; {above}")
     return 0
 
 
@@ -158,7 +164,7 @@ def _for_limits(
             raise
     from slater.certify.pools import best_of_runs
 
-    mixture, point = best_of_runs([saved], [f"{k}={v!r}" for k, v in limits.items()], data=options.data)
+    mixture, point = best_of_runs([saved], [Limit.episode(v, k) for k, v in limits.items()])
     shares = ", ".join(f"{weight:.0%} {name}" for name, weight in point.weights.items())
     print(f"the run's policies mixed anew for these limits, by their estimates: {shares}", file=sys.stderr)
     return mixture
@@ -177,6 +183,8 @@ def _policy_file(options: Options) -> Path:
     return path
 
 
+#: status of a limit -> how it is said before "the limit"
+_WORDS = {"within": "within", "above": "ABOVE", "not known": "which does not tell whether it is within"}
 #: unit of a limit -> how its measure is called
 _UNITS = {
     "episode": "per episode",
@@ -199,7 +207,7 @@ def _verdicts(
                 "limit": limit.value,
                 "mean": mean,
                 "unit": _UNITS[limit.unit],
-                "within": mean <= limit.value,
+                "status": str(result.status(limit, horizon)),
                 "episodes_above": result.share_above(limit, horizon),
             }
         )
@@ -208,20 +216,12 @@ def _verdicts(
 
 def _judge(options: Options, env: str) -> int:
     """`--members`: every kept policy, and what other outputs than the run's would be worth."""
-    from slater.data import ReadOptions
-    from slater.data import load as load_data
-    from slater.experiments.members import judge_members
+    from slater.experiments.members import measure_members
 
-    record = read_run(options.run)
-    source = options.data or record.data
-    if not Path(source).exists():
-        raise InputError(f"the data of the run ({source}) are not there; give them with --data FILE.")
-
-    data = load_data(source, ReadOptions.from_json(record.reading))
     with PlainProgress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("members", total=None)
-        answer = judge_members(
-            options.run, data, env, episodes=options.episodes, seed=options.seed,
+        answer = measure_members(
+            options.run, env, episodes=options.episodes, seed=options.seed,
             tick=lambda done, total: progress.update(task, completed=done, total=total),
         )  # fmt: skip
     if options.json:

@@ -44,7 +44,8 @@ def run(args: list[str]) -> int:
             "algorithm": saved.run.algorithm,
             "limits": list(saved.run.limits),
             "data_fingerprint": saved.run.fingerprint,
-            "estimates": dict(saved.result.estimates or {}),
+            "estimates": saved.result.sums(),
+            "limit_status": dict(saved.result.limit_status),
         }
         path = path / "mixture.safetensors"
     policy = load(path)

@@ -17,6 +17,7 @@ import numpy as np
 
 from slater.disk import write_atomic
 from slater.errors import InputError
+from slater.policy.files import checksum
 
 __all__ = ["read_record", "restore", "save", "size_of"]
 
@@ -38,31 +39,37 @@ def save(path: str | os.PathLike[str], tree: Any, record: dict[str, Any]) -> Non
     from safetensors.numpy import save as to_bytes
 
     arrays = {name: np.array(leaf, order="C") for name, leaf in _named(tree).items()}
-    about = json.dumps({"format": FORMAT, **record})
-    write_atomic(path, to_bytes(arrays, metadata={"slater": about}))
+    about = {"format": FORMAT, **record}
+    signed = json.dumps({**about, "sha256": checksum(json.dumps(about), arrays)})
+    write_atomic(path, to_bytes(arrays, metadata={"slater": signed}))
 
 
 def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The record that `save` wrote, without the arrays."""
+    """The record that `save` wrote; the whole file is compared with its checksum."""
+    return _read(path)[1]
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays by name, and the record."""
     from safetensors import SafetensorError, safe_open
 
+    if not Path(path).is_file():
+        raise InputError(f"there is no checkpoint {path}.")
     try:
         with safe_open(path, framework="numpy") as file:
             record: dict[str, Any] = json.loads((file.metadata() or {})["slater"])
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        signature = record.pop("sha256", None)
+    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError) as error:
         raise InputError(f"{path} is not a checkpoint of Slater, or it is damaged ({error}).") from error
-    return record
+    if signature != checksum(json.dumps(record), arrays):
+        raise InputError(f"{path} is damaged: it is not what was written (its checksum differs).")
+    return arrays, record
 
 
 def restore(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[str, Any]]:
     """The tree and the record that `save` wrote; `like` gives structure, shapes and types."""
-    from safetensors import safe_open
-
-    if not Path(path).is_file():
-        raise InputError(f"there is no checkpoint {path}.")
-    record = read_record(path)
-    with safe_open(path, framework="numpy") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    arrays, record = _read(path)
     if record.get("format") != FORMAT:
         raise InputError(f"{path} has format {record.get('format')!r}; this version reads {FORMAT!r}.")
     wanted = _named(like)

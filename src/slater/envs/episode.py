@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ from slater.policy import Policy
 if TYPE_CHECKING:
     from slater.envs.constrained import ConstrainedEnv
 
-__all__ = ["Episode", "RunSettings", "Transitions", "run_episode"]
+__all__ = ["Episode", "RunSettings", "Transitions", "is_scalar_cost", "run_episode"]
 
 #: An episode longer than this is taken for one that never ends.
 STEP_CAP = 100_000
@@ -102,6 +103,31 @@ def _joined(steps: list[_Step]) -> Transitions:
     )
 
 
+def is_scalar_cost(names: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether these costs of a log are the environment's scalar cost; a name that means nothing is refused.
+
+    A lone cost of a log may have another name than in the environment, if that has no more than one; `cost`
+    is the scalar one everywhere. known: names in the environment.
+    """
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return False
+    if len(names) == 1 and (len(known) <= 1 or names[0] == "cost"):
+        return True
+    raise InputError(f"the environment has no cost {unknown[0]!r}; it has {', '.join(known) or 'none'}.")
+
+
+def _costs_for(actor: Any, known: tuple[str, ...]) -> Callable[[NDArray[Any], float], NDArray[Any]]:
+    """What an actor is told of a step's costs (those of `known`, and the scalar one): its own, by name."""
+    names = getattr(actor, "cost_names", None)
+    if names is None:
+        return lambda costs, scalar: costs
+    if is_scalar_cost(names, known):
+        return lambda costs, scalar: np.array([scalar])
+    order = [known.index(name) for name in names]
+    return lambda costs, scalar: costs[order]
+
+
 def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSettings) -> Episode:
     """Run episode number `index`; it depends on `settings.seed` and `index`, not on other episodes."""
     environment_seed, policy_seed = np.random.SeedSequence(settings.seed, spawn_key=(index,)).spawn(2)
@@ -114,6 +140,7 @@ def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSe
     lowest, highest = np.full(1 + len(costs), np.inf), np.full(1 + len(costs), -np.inf)
     highest_at = np.zeros(1 + len(costs), dtype=np.int64)
     weight = 1.0
+    told = _costs_for(actor, env.cost_names)
     steps = [_Step(observation)] if settings.record else []
     for step in range(STEP_CAP):
         action = _call_policy("act", index, step, actor.act, observation)
@@ -137,7 +164,7 @@ def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSe
         weight *= settings.discount
         if settings.record:
             steps.append(_Step(observation, action, reward, info["cost"], step_costs))
-        _call_policy("observe", index, step, actor.observe, reward, step_costs)
+        _call_policy("observe", index, step, actor.observe, reward, told(step_costs, info["cost"]))
         if terminated or truncated:
             return Episode(
                 index=index,

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.envs.episode import Episode, RunSettings, run_episode
+from slater.envs.episode import Episode, RunSettings, is_scalar_cost, run_episode
 from slater.envs.making import make
 from slater.envs.scores import Scores, dsrl_scores
 from slater.envs.workers import Workers
 from slater.errors import InputError
+from slater.limit_status import LimitStatus
 from slater.limits import Limit, Quantity, Units
 from slater.policy import Policy
 
@@ -48,20 +49,6 @@ class Summary:
         error = float(np.std(values, ddof=1) / math.sqrt(count))
         half = error * float(stdtrit(count - 1, 0.5 + confidence / 2.0))
         return Summary(mean, error, mean - half, mean + half, confidence)
-
-
-def is_scalar_cost(names: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether these costs of a log are the environment's scalar cost; a name that means nothing is refused.
-
-    A lone cost of a log may have another name than in the environment, if that has no more than one; `cost`
-    is the scalar one everywhere. known: names in the environment.
-    """
-    unknown = [name for name in names if name not in known]
-    if not unknown:
-        return False
-    if len(names) == 1 and (len(known) <= 1 or names[0] == "cost"):
-        return True
-    raise InputError(f"the environment has no cost {unknown[0]!r}; it has {', '.join(known) or 'none'}.")
 
 
 @dataclass(frozen=True)
@@ -128,6 +115,19 @@ class Rollout:
         """
         units, episodes = self._episodes(name, horizon)
         return units.measure(*episodes)
+
+    def cut_short(self, horizon: int | None) -> int:
+        """Episodes that the time limit ended before `horizon` steps: their sums are not of whole ones."""
+        return 0 if horizon is None else int(np.sum(~self.terminated & (self.lengths < horizon)))
+
+    def status(self, limit: Limit, horizon: int | None = None) -> LimitStatus:
+        """Whether the episodes kept a limit on average, in its unit.
+
+        Where some were cut before `horizon` steps, a sum per episode that is within it says nothing.
+        """
+        trusted = limit.unit != "episode" or not self.cut_short(horizon)
+        mean = self.measured(str(limit.cost), horizon)[limit.unit]
+        return LimitStatus.by_estimate(mean, limit.value, trusted=trusted)
 
     def share_above(self, limit: Limit, horizon: int | None = None) -> float:
         """The share of episodes that by themselves cost more than the limit, in its own unit.

@@ -197,7 +197,6 @@ def _clones(task: BankTask, plan: BankPlan, tick: Callable[[str], None]) -> Iter
 def _of_run(task: BankTask, run: RunPlan, plan: BankPlan, tick: Callable[[str], None]) -> Iterator[Candidate]:
     from slater.deep import find, resume
     from slater.deep import train as train_into
-    from slater.deep.engine.folder import member_policies
 
     limit = task.limits[min(run.limit, len(task.limits) - 1)]
     folder = task.folder / f"{run.algorithm}-{limit:g}"
@@ -210,8 +209,8 @@ def _of_run(task: BankTask, run: RunPlan, plan: BankPlan, tick: Callable[[str], 
         )  # fmt: skip
     elif read_result(folder) is None:
         resume(folder, task.trains)
-    members = open_run(folder).result.members
-    policies = member_policies(folder, task.trains)
+    saved = open_run(folder)
+    members = saved.result.members
     own = [k for k, member in enumerate(members) if member.kind == "iterate"]
     chosen = own[::-1][:: -(-len(own) // run.members)][: run.members]
     chosen += [k for k, member in enumerate(members) if member.kind == "fallback"]
@@ -220,6 +219,6 @@ def _of_run(task: BankTask, run: RunPlan, plan: BankPlan, tick: Callable[[str], 
         fallback = members[k].kind == "fallback"  # of a game: a weighted clone
         yield Candidate(
             f"{folder.name}, {members[k].name}",
-            f"{'fallback' if fallback else 'member'} of {run.algorithm}", policies[k],
+            f"{'fallback' if fallback else 'member'} of {run.algorithm}", saved.kept_policy(members[k]),
             imitates=imitates or fallback,
         )  # fmt: skip

@@ -80,9 +80,8 @@ def _cell(
     dataset: Any, env: str, limit: str, seed: int, folder: Path, out: Path, plan: CellPlan
 ) -> dict[str, Any]:
     from slater import deep
-    from slater.deep.engine.folder import member_policies
     from slater.envs.scores import dsrl_scores
-    from slater.runs import is_run, read_result
+    from slater.runs import is_run, open_run, read_result
     from slater.runs.result import from_log
 
     result = read_result(folder)
@@ -91,7 +90,7 @@ def _cell(
     elif result is None:
         settings = dict(plan.settings) | ({} if plan.preset else {"study_seed": plan.study_seed})
         result = deep.train("pdca", dataset, [limit], out=folder, seed=seed, preset=plan.preset, **settings)
-    policies = member_policies(folder, dataset)
+    policies = map(open_run(folder).kept_policy, result.members)
     most = result.limits[0].episode
     assert most is not None
     assert result.per_episode is not None

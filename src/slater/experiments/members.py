@@ -20,28 +20,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data import Dataset
 from slater.errors import InputError
 from slater.limits import Units
 from slater.runs import LimitRecord, Member, open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 from slater.runs.folder import kept_path
 
-__all__ = ["judge_members"]
+__all__ = ["measure_members"]
 
 F64 = NDArray[np.float64]
 
 
-def judge_members(
-    folder: Path, dataset: Dataset, env: str, *, episodes: int = 5, seed: int = 0,
+def measure_members(
+    folder: Path, env: str, *, episodes: int = 5, seed: int = 0,
     tick: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """`members`: step, weight, measured and estimated sums per episode; `outputs`: what each is worth.
 
-    folder: a finished run, whose `evaluations.jsonl` gets a line per member. dataset: its data, which hold
-    the units that its policies act in. episodes: per member. tick(done, total) hears of every member.
+    folder: a finished run, whose `evaluations.jsonl` gets a line per member. episodes: per member.
+    tick(done, total) hears of every member.
     """
-    from slater.deep.engine.folder import member_policies
     from slater.envs import rollout
 
     saved = open_run(folder)
@@ -50,14 +48,16 @@ def judge_members(
     costs = [limit.cost for limit in result.limits]
     rows = result.members
     measured = np.zeros((len(rows), 1 + len(limits)))
-    for index, policy in enumerate(member_policies(folder, dataset)):
-        ran = rollout(policy, env, episodes=episodes, seed=seed + 10_000 * index, discount=task.gamma)
+    for index, row in enumerate(rows):
+        ran = rollout(
+            saved.kept_policy(row), env, episodes=episodes, seed=seed + 10_000 * index, discount=task.gamma
+        )
         measured[index] = [ran.returns.mean(), *ran.mean_costs(costs)]
-        if (file := kept_path(folder, rows[index].step)).is_file():  # runs of before kept no files
-            add_evaluation(folder, Evaluation.of(file.name, file, ran, task, None))
+        file = kept_path(folder, row.step)
+        add_evaluation(folder, Evaluation.of(file.name, file, ran, task, None))
         if tick is not None:
             tick(index + 1, len(rows))
-    estimated = _estimates(rows, task.units)
+    estimated = _estimates(rows, costs, task.units)
     names = ("return", *costs)
     members = []
     for index, row in enumerate(rows):
@@ -90,14 +90,13 @@ def _outputs(rows: Sequence[Member], measured: F64, estimated: F64 | None, limit
     return answer | {"hindsight": lp_weights(measured, limits)}
 
 
-def _estimates(rows: Sequence[Member], units: Units) -> F64 | None:
+def _estimates(rows: Sequence[Member], costs: Sequence[str], units: Units) -> F64 | None:
     """Estimated sums per episode, shape (K, 1+I), or None where there are none."""
     found = [row.estimates for row in rows if row.estimates is not None]
     if len(found) < len(rows):
         return None
-    return np.array(
-        [[units.rescale(value, "discounted", "episode") for value in sums.values()] for sums in found]
-    )
+    names = ("reward", *costs)
+    return np.array([[units.rescale(row[name], "discounted", "episode") for name in names] for row in found])
 
 
 def _episode_limits(limits: Sequence[LimitRecord]) -> F64:

@@ -29,7 +29,10 @@ class Actor(Protocol):
         ...
 
     def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
-        """Tell the actor what its last action brought: reward, and costs of shape `(I,)`."""
+        """Tell the actor what its last action brought: reward, and costs of shape `(I,)`.
+
+        The costs of an actor that has `cost_names` are those, in their order; else all of the environment's.
+        """
         ...
 
 

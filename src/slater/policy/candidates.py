@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.policy.base import Described, MemorylessActor
-from slater.policy.contract import checked
+from slater.policy.contract import checked, usable
 from slater.policy.layers import Layers, apply_layers, name_layers, read_layers
 
 __all__ = ["CandidatesPolicy"]
@@ -60,6 +60,7 @@ class CandidatesPolicy(Described):
             values.append(lean * np.minimum(*pair) + (1.0 - lean) * np.maximum(*pair))
         return np.asarray(values[0] - self.multipliers @ np.stack(values[1:]), dtype=np.float32)
 
+    @np.errstate(over="ignore", invalid="ignore")  # `usable` says it in words
     def act(
         self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
     ) -> NDArray[Any]:
@@ -72,8 +73,9 @@ class CandidatesPolicy(Described):
             z = np.clip(rng.standard_normal(z.shape, dtype=np.float32), -self.latent_cut, self.latent_cut)
         repeated = np.repeat(obs, n, axis=0)
         actions = self.propose(repeated, z)
+        usable(actions.reshape(len(obs), -1), x)
         if n > 1:
-            best = np.argmax(self.score(repeated, actions).reshape(len(obs), n), axis=1)
+            best = np.argmax(usable(self.score(repeated, actions).reshape(len(obs), n), x), axis=1)
             actions = actions.reshape(len(obs), n, -1)[np.arange(len(obs)), best]
         stretched = self.low + (actions + 1.0) * 0.5 * (self.high - self.low)
         return np.asarray(np.clip(stretched, self.low, self.high), dtype=np.float32)

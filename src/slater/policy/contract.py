@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 
-__all__ = ["Contract", "Entry", "RangeCheck", "check_range", "checked"]
+__all__ = ["Contract", "Entry", "RangeCheck", "check_range", "checked", "usable"]
 
+#: the largest size of an entry: beyond any measurement, and its square still fits into 32 bits
+LARGEST = 1e18
 #: what to do about an observation that is far outside the data's range
 RangeCheck = Literal["ignore", "warn", "raise"]
 
@@ -127,18 +129,33 @@ _LATER = ("costs", "largest_step_cost", "imitates", "reading", "trained_on", "he
 def checked(observations: NDArray[Any], entries: int) -> NDArray[np.float32]:
     """Observations as float32; one sentence if their shape is not `(batch, entries)` or one is not finite."""
     try:
-        x = np.asarray(observations, dtype=np.float32)
+        given = np.asarray(observations, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"the policy takes observations as an array of numbers ({error}).") from error
-    if x.ndim != 2 or x.shape[1] != entries:
-        raise InputError(f"the policy takes observations of shape (batch, {entries}), not {x.shape}.")
-    if not np.isfinite(x).all():
-        row, entry = (int(place[0]) for place in np.nonzero(~np.isfinite(x)))
+    if given.ndim != 2 or given.shape[1] != entries:
+        raise InputError(f"the policy takes observations of shape (batch, {entries}), not {given.shape}.")
+    if not np.all(np.abs(given) <= LARGEST):
+        row, entry = (int(place[0]) for place in np.nonzero(~(np.abs(given) <= LARGEST)))
         raise InputError(
-            f"entry {entry} of the observation{f' in row {row}' if len(x) > 1 else ''} is "
-            f"{x[row, entry]}; the policy takes finite numbers only."
+            f"entry {entry} of the observation{f' in row {row}' if len(given) > 1 else ''} is "
+            f"{given[row, entry]:g}; the policy takes finite numbers only, up to {LARGEST:g} in size."
         )
-    return x
+    return given.astype(np.float32)
+
+
+def usable(outputs: NDArray[Any], observations: NDArray[Any]) -> NDArray[Any]:
+    """What a network gave for observations (batch, obs_dim), each (batch, ...); refused if it is not finite.
+
+    A number that fits into 32 bits may be too large for what is computed with it.
+    """
+    if not np.isfinite(outputs).all():
+        row = int(np.nonzero(~np.isfinite(outputs))[0][0])
+        entry = int(np.abs(observations[row]).argmax())
+        raise InputError(
+            f"the policy has no action for the observation{f' in row {row}' if len(outputs) > 1 else ''}: "
+            f"entry {entry} is {observations[row, entry]:g}, and what is computed from it is not finite."
+        )
+    return outputs
 
 
 def check_range(observation: NDArray[Any], contract: Contract | None, check: RangeCheck) -> None:

@@ -24,7 +24,7 @@ from slater.policy.base import Described, SavedPolicy
 from slater.policy.contract import Contract
 from slater.policy.mixture import Mixture
 
-__all__ = ["load", "save", "with_limits"]
+__all__ = ["checksum", "load", "save", "with_limits"]
 
 
 FORMAT = "slater-policy-1"
@@ -53,18 +53,27 @@ def save(
         about["contract"] = contract.to_json()
     text = json.dumps(about)
     # one entry: with several, safetensors writes them in any order, and equal policies would be unequal files
-    signed = json.dumps({**about, "sha256": _checksum(text, tensors)})
+    signed = json.dumps({**about, "sha256": checksum(text, tensors)})
     write_atomic(path, to_bytes(tensors, metadata={"slater": signed}))
 
 
-def _checksum(about: str, tensors: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256 (hex) of everything in a policy file."""
+def checksum(about: str, tensors: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 (hex) of everything in a file of arrays and a text about them."""
     content = hashlib.sha256(about.encode())
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])
         content.update(f"{name} {array.dtype.str} {array.shape}".encode())
         content.update(array.tobytes())
     return content.hexdigest()
+
+
+def _refuse_infinite(path: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]]) -> None:
+    """A policy that is not made of numbers does not act, whatever wrote it."""
+    for name, array in tensors.items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise InputError(f"{path} is no policy: its array {name} is not finite everywhere.")
+        if name.endswith("obs_std") and not np.all(array > 0):
+            raise InputError(f"{path} is no policy: its array {name}, which divides, is not above 0.")
 
 
 def load(path: str | os.PathLike[str]) -> SavedPolicy | Mixture:
@@ -77,10 +86,9 @@ def load(path: str | os.PathLike[str]) -> SavedPolicy | Mixture:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {})["slater"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        # files of before there were checksums have none
-        signature = about.pop("sha256", None)
-        if signature is not None and signature != _checksum(json.dumps(about), tensors):
+        if about.pop("sha256", None) != checksum(json.dumps(about), tensors):
             raise InputError(f"{path} is damaged: it is not what was written (its checksum differs).")
+        _refuse_infinite(path, tensors)
         if about["format"] != FORMAT:
             raise InputError(f"{path} has format {about['format']!r}; this version reads {FORMAT!r}.")
         members = tuple(

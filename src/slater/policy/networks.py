@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.policy.base import Described, MemorylessActor
-from slater.policy.contract import checked
+from slater.policy.contract import checked, usable
 
 __all__ = ["CategoricalPolicy", "GaussianPolicy"]
 
@@ -31,15 +31,16 @@ class _NetworkPolicy(Described):
     obs_mean: F32
     obs_std: F32
 
+    @np.errstate(over="ignore", invalid="ignore")  # `usable` says it in words
     def outputs(self, observations: NDArray[Any]) -> F32:
         """The network's last layer, shape `(batch, outputs)`, for observations `(batch, obs_dim)`."""
-        x = checked(observations, self.obs_mean.shape[0])
-        x = (x - self.obs_mean) / self.obs_std
+        seen = checked(observations, self.obs_mean.shape[0])
+        x = (seen - self.obs_mean) / self.obs_std
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ weight
             x += bias
             np.maximum(x, 0.0, out=x)
-        return np.asarray(x @ self.weights[-1] + self.biases[-1], dtype=np.float32)
+        return usable(np.asarray(x @ self.weights[-1] + self.biases[-1], dtype=np.float32), seen)
 
     def act(
         self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 from slater.policy.base import Described
-from slater.policy.contract import RangeCheck, check_range, checked
+from slater.policy.contract import RangeCheck, check_range, checked, usable
 
 __all__ = ["SequencePolicy", "Targets"]
 
@@ -70,7 +70,8 @@ class Targets:
 class SequencePolicy(Described):
     """A decision transformer that aims at `limits` (I,), in cost per episode.
 
-    arrays: the network's weights by name; low, high: (action_dim,) bounds, None for discrete actions.
+    arrays: the network's weights by name; low, high: (action_dim,) bounds, None for discrete actions;
+    cost_names: of the costs that it counts down, in the order of `limits`.
     """
 
     arrays: Mapping[str, F32]
@@ -84,6 +85,7 @@ class SequencePolicy(Described):
     log_std_range: tuple[float, float]
     targets: Targets
     limits: F32
+    cost_names: tuple[str, ...]
 
     # -- targets ------------------------------------------------------------------------------------------
 
@@ -110,6 +112,7 @@ class SequencePolicy(Described):
         x = values @ self.arrays[f"embed.{name}_weight"] + self.arrays["embed.token_bias"][kind] + when
         return _normed(x, self.arrays["embed.norm_in"])
 
+    @np.errstate(over="ignore", invalid="ignore")
     def step_tokens(self, togo: F64, observations: NDArray[Any], time: int) -> list[F32]:
         """R, C and s tokens of one step; togo (batch, 1+I), observations (batch, obs_dim), both raw."""
         left = togo
@@ -130,6 +133,7 @@ class SequencePolicy(Described):
             choices = (2.0 * (actions - self.low) / (self.high - self.low) - 1.0).astype(np.float32)
         return self.tokens(3, choices, time)
 
+    @np.errstate(over="ignore", invalid="ignore")  # `usable` says it in words
     def forward(self, tokens: Sequence[F32], cache: list[tuple[F32, F32]] | None) -> tuple[F32, list[Any]]:
         """Action outputs at the last token, (batch, outputs), and the cache with the new keys and values."""
         x = np.stack(tokens, axis=1)
@@ -178,6 +182,7 @@ class SequencePolicy(Described):
         x = checked(observations, len(self.obs_mean))
         togo = np.tile(np.append(self.target_return, self.limits), (len(x), 1))
         outputs, _ = self.forward(self.step_tokens(togo, x, 0), None)
+        usable(outputs, x)
         return self.actions_of(outputs, rng, deterministic)
 
     def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _SequenceActor:
@@ -207,7 +212,7 @@ class SequencePolicy(Described):
         return {
             "kind": "sequence", "heads": self.heads, "context": self.context, "jump": self.jump,
             "log_std_range": list(self.log_std_range), "quantile": self.targets.quantile,
-            "table": self.targets.table,
+            "table": self.targets.table, "cost_names": list(self.cost_names),
         }  # fmt: skip
 
     @classmethod
@@ -226,10 +231,12 @@ class SequencePolicy(Described):
         policy = cls(
             arrays, int(description["heads"]), int(description["context"]), int(description["jump"]),
             tensors["obs_mean"], tensors["obs_std"], tensors.get("low"), tensors.get("high"), (low, high),
-            targets, tensors["limits"],
+            targets, tensors["limits"], tuple(map(str, description["cost_names"])),
         )  # fmt: skip
         if not 1 <= policy.jump <= policy.context:
             raise ValueError("the context does not fit its jump")
+        if len(policy.cost_names) != len(policy.limits):
+            raise ValueError("the names of costs do not fit the limits")
         # one action shows whether the arrays fit together
         policy.act(np.zeros((1, len(policy.obs_mean))), rng=np.random.default_rng(0))
         return policy
@@ -257,6 +264,7 @@ class _SequenceActor:
 
     def __init__(self, policy: SequencePolicy, rng: np.random.Generator, deterministic: bool) -> None:
         self.policy, self.rng, self.deterministic = policy, rng, deterministic
+        self.cost_names = policy.cost_names
         self.togo = np.append(policy.target_return, policy.limits)
         self.time = 0
         self.steps: list[list[F32]] = []  # embedded tokens of the steps in the context
@@ -272,6 +280,7 @@ class _SequenceActor:
         self.steps.append(policy.step_tokens(self.togo[None], obs[None], self.time))
         tokens = [token for step in self.steps for token in step]
         outputs, self.cache = policy.forward(tokens[self.seen :], self.cache)
+        usable(outputs, obs[None])
         self.seen = len(tokens)
         action = policy.actions_of(outputs, self.rng, self.deterministic)
         self.steps[-1].append(policy.action_token(action, self.time))

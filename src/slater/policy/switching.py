@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from slater.policy.base import Described
 from slater.policy.budget import Budget, Ledger, checked_limits
-from slater.policy.contract import RangeCheck, check_range, checked
+from slater.policy.contract import RangeCheck, check_range, checked, usable
 from slater.policy.layers import Layers, apply_layers, name_layers, read_layers
 
 __all__ = ["SwitchingPolicy"]
@@ -32,7 +32,7 @@ class SwitchingPolicy(Described):
 
     network: K heads side by side: logits, or means and log standard deviations, of each
     critics: per utility, reward first, its copies; cost_scale: (I,) critics give cost times this
-    limits: (I,) in cost per episode; low, high: (action_dim,) bounds, None for discrete actions
+    limits: (I,) in cost per episode, of `cost_names`; low, high: (action_dim,) bounds, None if discrete
     clip: whether a cost-to-go below 0 counts as 0 (released code: no)
     """
 
@@ -48,6 +48,7 @@ class SwitchingPolicy(Described):
     high: F32 | None
     log_std_range: tuple[float, float]
     clip: bool
+    cost_names: tuple[str, ...]
 
     def with_limits(self, limits: Sequence[float]) -> SwitchingPolicy:
         """The same model under other limits, one per cost, in cost per episode."""
@@ -65,6 +66,7 @@ class SwitchingPolicy(Described):
             return rng.gumbel(size=shape).astype(np.float32)
         return rng.standard_normal(shape, dtype=np.float32)
 
+    @np.errstate(over="ignore", invalid="ignore")  # `usable` says it in words
     def choose(self, observations: NDArray[Any], left: F64, time: int, noise: F32 | None) -> NDArray[Any]:
         """Actions for (batch, obs_dim) raw observations at step `time` with `left`, (batch, I), to spend.
 
@@ -77,6 +79,7 @@ class SwitchingPolicy(Described):
             obs = np.concatenate([obs, entry], axis=1)
         proposed = self._propose(obs, noise)
         reward, costs = self._judge(obs, proposed)
+        usable(np.concatenate([reward, costs.reshape(len(obs), -1)], axis=1), x)
         room = (self.budget.in_critic_units(left, time) * self.cost_scale)[:, None]
         excess = (np.maximum(costs, 0.0) if self.clip else costs) - room
         fits = np.all(excess < 0, axis=-1)
@@ -148,6 +151,7 @@ class SwitchingPolicy(Described):
         return {
             "kind": "switching", "heads": self.heads, "copies": len(self.critics[0]),
             "budget": self.budget.to_json(), "log_std_range": list(self.log_std_range), "clip": self.clip,
+            "cost_names": list(self.cost_names),
         }  # fmt: skip
 
     @classmethod
@@ -165,8 +169,10 @@ class SwitchingPolicy(Described):
             read_layers(tensors, "network"), critics, int(description["heads"]),
             Budget.from_json(description["budget"]), tensors["limits"], tensors["cost_scale"],
             tensors["obs_mean"], tensors["obs_std"], tensors.get("low"), tensors.get("high"),
-            (least, most), bool(description["clip"]),
+            (least, most), bool(description["clip"]), tuple(map(str, description["cost_names"])),
         )  # fmt: skip
+        if len(policy.cost_names) != len(policy.limits):
+            raise ValueError("the names of costs do not fit the limits")
         # one action shows whether the arrays fit together
         policy.act(np.zeros((1, len(policy.obs_mean))), rng=np.random.default_rng(0))
         return policy
@@ -177,6 +183,7 @@ class _SwitchingActor:
 
     def __init__(self, policy: SwitchingPolicy, rng: np.random.Generator, deterministic: bool) -> None:
         self.policy, self.rng, self.deterministic = policy, rng, deterministic
+        self.cost_names = policy.cost_names
         self.ledger = Ledger(policy.budget, policy.limits)
 
     def act(self, observation: NDArray[Any], *, check: RangeCheck = "ignore") -> NDArray[Any]:

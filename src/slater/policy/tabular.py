@@ -27,7 +27,12 @@ class TableActor:
 
     def act(self, observation: NDArray[Any] | int) -> NDArray[Any]:
         """The action index for one state index."""
-        row = self.policy[int(observation)]
+        state = np.asarray(observation)
+        if state.size != 1 or not (state == np.round(state)).all() or not 0 <= state < len(self.policy):
+            raise InputError(
+                f"the policy takes a state from 0 to {len(self.policy) - 1}, not {np.asarray(observation)}."
+            )
+        row = self.policy[int(state.item())]
         if self.deterministic:
             return np.asarray(np.argmax(row))
         return np.asarray(self.rng.choice(len(row), p=row))
@@ -49,6 +54,9 @@ class TableMixture:
                 f"a mixture needs members of shape (K, S, A) and K weights; "
                 f"got {self.members.shape} and {self.weights.shape}."
             )
+        for part in (self.members, self.weights):
+            if not (np.all(part >= 0) and np.allclose(part.sum(axis=-1), 1.0)):
+                raise InputError("probabilities of a mixture must be at least 0 and sum to 1.")
 
     def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> TableActor:
         """Draw one member for an episode."""
@@ -74,9 +82,5 @@ class TableMixture:
     def from_tensors(
         cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
     ) -> TableMixture:
-        """What `tensors` wrote; ValueError if it is not a mixture."""
-        members, weights = np.asarray(tensors["members"], float), np.asarray(tensors["weights"], float)
-        rows = [members.sum(axis=-1), weights.sum()]
-        if any(np.any(part < 0) for part in (members, weights)) or not all(np.allclose(r, 1.0) for r in rows):
-            raise ValueError("probabilities must not be negative and must sum to 1")
-        return cls(members, weights)
+        """What `tensors` wrote."""
+        return cls(np.asarray(tensors["members"], float), np.asarray(tensors["weights"], float))

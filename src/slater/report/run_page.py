@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from slater.disk import digest_of, read_json
 from slater.errors import InputError
+from slater.limits import Limit
 from slater.report.run_plots import Beside, curves, frame, frontier, plane
 from slater.report.svg import SERIES, page
 from slater.runs import LimitRecord, SavedRun
@@ -137,14 +138,15 @@ def _outcome(run: SavedRun) -> str:
     per_episode = result.per_episode is not None
     sums = result.per_episode or result.estimates
     found = run.measured()
-    limits = {limit.cost: limit.episode for limit in result.limits}
+    given = {limit.cost: Limit.parse(limit.given) for limit in result.limits}
     rows = []
     for name, value, limit, verdict in result.lines() if sums is not None or found is not None else ():
         row = [name, limit, f"{value}, {verdict.lower()}" if verdict else value]
         if found is not None:
             key = "return" if name == "reward" else name
             mean = found.means.get(key)
-            row.append(_with_error(mean, found.errors.get(key)) + _beside(mean, limits.get(name)))
+            kept = f", {found.status(given[name])}" if name in given else ""
+            row.append(_with_error(mean, found.errors.get(key)) + kept)
         rows.append(row)
     unit = "per episode" if per_episode or sums is None else "discounted"
     header = [
@@ -168,12 +170,6 @@ def _outcome(run: SavedRun) -> str:
     parts += [f"<p>{escape(_sentence(text))}</p>" for text in result.single_episodes()]
     parts += [f"<p class='abstain'>Warning: {escape(text)}</p>" for text in result.warnings]
     return "".join(parts)
-
-
-def _beside(value: float | None, limit: float | None) -> str:
-    if value is None or limit is None:
-        return ""
-    return ", within" if value <= limit * (1 + 1e-6) + 1e-9 else ", above"
 
 
 def _with_error(mean: float | None, error: float | None) -> str:

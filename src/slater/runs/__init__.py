@@ -7,11 +7,11 @@ mixture.safetensors      the policy (`slater.policy.load`); policy.safetensors: 
 members/, checkpoint.safetensors   what `slater.deep.engine` needs to go on
 """
 
+from slater.limit_status import LimitStatus
 from slater.runs.folder import SavedRun, find_runs, is_run, open_run
 from slater.runs.metrics import Metrics, MetricsFile, read_metrics
 from slater.runs.record import Record, Run, TaskRecord, read_run
 from slater.runs.result import LimitRecord, Member, Result, read_result
-from slater.runs.status import LimitStatus
 
 __all__ = [
     "LimitRecord",

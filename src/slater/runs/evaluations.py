@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slater.disk import append_json_line, digest_of, read_json_lines
+from slater.limit_status import LimitStatus
+from slater.limits import Limit
 
 if TYPE_CHECKING:
     from slater.envs import Rollout
@@ -27,6 +29,7 @@ class Evaluation:
     the run's; means, errors: of return and costs over episodes, undiscounted, by name; an error is None where
     there was one episode
     units: cost -> unit of a limit -> what the episodes cost in it, as `Rollout.measured` has it
+    cut_short: episodes that the environment's time limit ended before those of the data would
     digest: of the policy's file as it was, since a run that is extended has another; "" if not known
     """
 
@@ -40,6 +43,13 @@ class Evaluation:
     errors: Mapping[str, float | None]
     units: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     digest: str = ""
+    cut_short: int = 0
+
+    def status(self, limit: Limit) -> LimitStatus:
+        """Whether the episodes kept `limit` on average, in its unit; as `Rollout.status`."""
+        trusted = limit.unit != "episode" or not self.cut_short
+        value = self.units.get(str(limit.cost), {}).get(limit.unit)
+        return LimitStatus.by_estimate(value, limit.value, trusted=trusted)
 
     def same_as(self, other: Evaluation) -> bool:
         """Whether it measures the same thing in the same way."""
@@ -51,7 +61,7 @@ class Evaluation:
         cls, policy: str, file: Path, ran: Rollout, task: TaskRecord, limits: Mapping[str, float] | None
     ) -> Evaluation:
         """What `rollout` gave for the policy in `file`."""
-        from slater.envs.evaluation import is_scalar_cost
+        from slater.envs.episode import is_scalar_cost
 
         costs = task.costs
         scalar = is_scalar_cost(costs, ran.cost_names)
@@ -67,7 +77,7 @@ class Evaluation:
                 name: summary.standard_error if len(ran) > 1 else None for name, summary in values.items()
             },
             units={cost: {str(k): v for k, v in ran.measured(cost, task.horizon).items()} for cost in costs},
-            digest=digest_of(file),
+            digest=digest_of(file), cut_short=ran.cut_short(task.horizon),
         )  # fmt: skip
 
 
@@ -98,7 +108,7 @@ def _read(row: Mapping[str, Any]) -> Evaluation:
         errors={str(k): None if v is None else float(v) for k, v in row["errors"].items()},
         units={
             str(cost): {str(unit): float(v) for unit, v in sums.items()}
-            for cost, sums in row.get("units", {}).items()
+            for cost, sums in row["units"].items()
         },
-        digest=str(row.get("digest", "")),
+        digest=str(row["digest"]), cut_short=int(row["cut_short"]),
     )  # fmt: skip

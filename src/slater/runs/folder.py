@@ -87,7 +87,7 @@ class SavedRun:
         found = [
             one for one in self.evaluations
             if one.policy == "mixture" and one.limits is None and env in (None, one.env)
-            and (one.digest == now or not (one.digest or self.record.extended))
+            and one.digest == now
         ]  # fmt: skip
         found.sort(key=lambda one: not one.deterministic)  # stable: the last one of its kind stays last
         return found[-1] if found else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slater.disk import read_json, write_json
 from slater.errors import InputError
-from slater.runs.status import LimitStatus, is_above
+from slater.limit_status import LimitStatus, is_above
 
 if TYPE_CHECKING:
     from slater.policy import Mixture, SavedPolicy
@@ -153,6 +153,11 @@ class Result:
                 verdict += ", by estimates that failed their check"
             lines.append((name, _figure(value, "not estimated"), _figure(limit), verdict))
         return lines
+
+    def sums(self) -> dict[str, Any]:
+        """The estimates with their unit, as JSON: per episode where a horizon is known, else discounted."""
+        found = self.estimates if self.per_episode is None else self.per_episode
+        return {} if found is None else {"unit": self._unit, **found}
 
     @property
     def _unit(self) -> str:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import slater.deep as deep
-from slater.deep.engine.folder import member_policies
 from slater.deep.ope import study as studies
 from slater.deep.ope.cloning import CLONE_LOG_STD
 from slater.policy import load
+from slater.runs import open_run
 from slater.runs.result import from_log
 
 from ..problems import pointmass
@@ -44,7 +44,8 @@ def test_a_run_with_cohorts_mixes_the_logs_columns_says_who_judged_and_studies_o
     logged = [row["logged"] for row in result["cohorts"]]
     assert [row["logged"] for row in other.details["cohorts"]] == logged
     # every member is on disk, with the range of noise of the clones that the game is played from
-    policies = member_policies(tmp_path / "5", data)
+    saved = open_run(tmp_path / "5")
+    policies = [saved.kept_policy(member) for member in saved.result.members]
     assert len(policies) == len(rows)
     assert {policy.log_std_range for policy in policies} == {CLONE_LOG_STD}
     assert len(load(tmp_path / "5" / "mixture.safetensors").members) == sum(row["weight"] > 0 for row in rows)

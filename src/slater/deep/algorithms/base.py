@@ -21,8 +21,8 @@ from slater.deep.nets.policy import Exportable
 from slater.deep.ope.base import Check, Tick
 from slater.deep.task import Task, state_task
 from slater.errors import InputError
+from slater.limit_status import LimitStatus
 from slater.limits import Limits, resolve_limits
-from slater.runs.status import LimitStatus
 
 __all__ = ["Algorithm", "Config", "ConfigT", "Member", "State", "fit_phases", "fit_preparation"]
 

@@ -102,7 +102,7 @@ class CAPSNetwork(eqx.Module):
             _layers(self.mlp), tuple(tuple(_layers(q.mlp) for q in copies) for copies in self.critics),
             self.config.heads, _critics(task, self.config).budget(task), limits,
             task.scale[1:].astype(np.float32), task.obs_mean, task.obs_std, task.action_low, task.action_high,
-            _log_std_range(self.config), self.config.clip_costs,
+            _log_std_range(self.config), self.config.clip_costs, task.cost_names,
         )  # fmt: skip
 
 

@@ -133,6 +133,7 @@ class CDTNetwork(eqx.Module):
             targets=self.targets,
             # rounded, so that a limit given in another unit is the same one
             limits=task.units.thresholds(task.limits, "episode").astype(np.float32),
+            cost_names=task.cost_names,
         )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The folder of a run in progress; what others read of it is in `slater.runs`.
 
 checkpoint.safetensors   the whole state, the step and the members so far; replaced atomically
-members/NNNNNNNN.safetensors   what each kept policy has learned (`member_policies`)
+members/NNNNNNNN.safetensors   what each kept policy has learned
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from slater.data import Dataset, StoredDataset
 from slater.deep import checkpoint
 from slater.deep.algorithms.base import Algorithm, Member
@@ -22,13 +20,12 @@ from slater.deep.nets.policy import Exportable, Gaussian
 from slater.deep.task import Task
 from slater.disk import write_atomic
 from slater.errors import InputError
-from slater.policy import Policy
 from slater.runs import Record, Run, TaskRecord, is_run, read_run
 from slater.runs.record import read_record, write_record
 from slater.runs.result import from_log
 
 __all__ = [
-    "RunFolder", "algorithm_of", "member_policies", "recorded_algorithm", "refuse_other_task", "run_on",
+    "RunFolder", "algorithm_of", "recorded_algorithm", "refuse_other_task", "run_on",
 ]  # fmt: skip
 
 #: file of the whole state, the step and the members so far
@@ -79,17 +76,6 @@ def refuse_other_task(folder: Path, run: Run, task: Task) -> None:
         f"{'; '.join(found) or 'how observations or values are scaled differs'}. Give the data as they were "
         "read then, or train anew."
     )
-
-
-def member_policies(folder: str | Path, dataset: Dataset) -> list[Policy]:
-    """Every policy that the finished run in `folder` kept, in order, ready to act; `dataset`: its data."""
-    run = run_on(folder, dataset)
-    algorithm = algorithm_of(run, dataset)
-    task = algorithm.task(dataset, run.limits)
-    algorithm = algorithm.informed(dataset, task)
-    place = RunFolder(Path(folder))
-    state, _ = place.load(algorithm.init(task, jax.random.key(0)))
-    return [network.export(task) for network in place.policies(algorithm.policy(state))]
 
 
 class RunFolder:

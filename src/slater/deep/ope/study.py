@@ -20,6 +20,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -71,6 +72,7 @@ from slater.deep.ope.ensemble import (
 from slater.deep.ope.in_sample import InSampleSettings, gains, row_weights
 from slater.deep.ope.model import counts_episodes
 from slater.deep.task import Task, normalised, raw_utilities, scaled_actions
+from slater.errors import InputError
 
 __all__ = ["Study", "StudySettings", "can_be_studied", "study"]
 
@@ -258,7 +260,8 @@ def _from_file(path: Path, dataset: Dataset, task: Task, settings: StudySettings
 
     with FileLock(path.with_suffix(".lock")):
         if path.exists():
-            return _read(path, dataset, task, settings)
+            with suppress(InputError):  # damaged: made anew
+                return _read(path, dataset, task, settings)
         found = _studied(dataset, task, settings, tick)
         record = {
             "names": list(found.cohorts.names), "named": found.cohorts.named,
