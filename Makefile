@@ -28,8 +28,9 @@ TESTS = mkdir -p .test_cache; $(BIN)/mypy > .test_cache/mypy.txt 2>&1 & types=$$
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup; tests=$$?; \
 	wait $$types || { cat .test_cache/mypy.txt; exit 1; }; exit $$tests
 
-test: $(STAMP)               ## linter, type checker and tests
+test: $(STAMP)               ## linter, formatter, type checker and tests
 	$(BIN)/ruff check $(SRC)
+	$(BIN)/ruff format --check --quiet $(SRC)
 	@$(TESTS)
 
 test-full: $(STAMP)          ## what is long by nature too: every preset, real learning, many faults (hours)

@@ -113,5 +113,5 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         raise RuntimeError(f"nothing fills in {found.group(0)}")
 
     # why the tests do not run a block is for them, not for readers
-    markdown = re.sub(r'^(```bash) title="not run[^"]*"$', r"\1", markdown, flags=re.M)
+    markdown = re.sub(r'^(```\w+) title="not run[^"]*"$', r"\1", markdown, flags=re.M)
     return re.sub(r"^\{\{(\w+) ([\w-]+)\}\}$", filled, markdown, flags=re.M)

@@ -34,7 +34,7 @@ TRAINED = {
     takes some minutes: the log is studied three times, since it is small and names no policies. With the
     same held-out days it keeps the limit, with less comfort than `bc-safe`: estimated 4.8 at 13.6 kWh, and
     5.3 at 13.1 over 300 days, where `bc-safe` has 6.2 at 13.7 (seed 0, 2026-11-18;
-    [notes](notes/training.md#a-heated-room)).""",
+    [lab notes](lab/2026-11-17-training.md#a-heated-room)).""",
     ),
     "pdca": (
         "",

@@ -6,6 +6,7 @@ from slater.data.episodes import Episodes
 from slater.data.files import convert, inspect, load, open_dataset, save
 from slater.data.findings import Finding, Report
 from slater.data.formats.base import ReadOptions
+from slater.data.samples import sample
 from slater.data.statistics import Statistics
 from slater.data.store import StoredDataset
 
@@ -24,5 +25,6 @@ __all__ = [
     "inspect",
     "load",
     "open_dataset",
+    "sample",
     "save",
 ]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-__all__ = ["ballcircle", "copy", "room"]
+__all__ = ["ballcircle", "copy", "room", "sample"]
+
+
+def sample() -> Path:
+    """The log to try things on, whose path `slater.load` and `slater.train` take: that of `ballcircle`."""
+    return ballcircle()
 
 
 def ballcircle() -> Path:

@@ -11,7 +11,7 @@ policy chooses at s':
     score  = v_0 - sum_i lambda_i v_i                    what the policy maximises
 
 The policy chooses actions by v, so v errs on its choices to the good side: judged by v_i itself, costs came
-out at less than half of what rollouts gave (docs/notes/rivals.md). Released code (OSRL) takes the smaller
+out at less than half of what rollouts gave (docs/lab, 2026-11-16). Released code (OSRL) takes the smaller
 critic for costs too, the largest cost over ten sampled actions in the target, no terminal mask for costs,
 judges by v_i, and averages e over all states of the data instead of first ones.
 A slow target network is late in the level of Q; as in `slater.deep.ope.fitted_q` that level is solved for.

@@ -88,7 +88,7 @@ class CloneSettings:
 def thorough_clones(settings: CloneSettings) -> CloneSettings:
     """The same with four times the iterations, from a common start, on rows by error.
 
-    Chosen on cartpole, walker and DroneCircle, seed 0 (`docs/notes/estimates.md`).
+    Chosen on cartpole, walker and DroneCircle, seed 0 (`docs/lab`, 2026-11-18).
     """
     return replace(
         settings, steps=4 * settings.steps, chunk=4 * settings.chunk, learning_rate=1e-3,

@@ -177,7 +177,7 @@ def fit_ensemble(
 def thorough_ensemble(settings: EnsembleSettings) -> EnsembleSettings:
     """The same with networks and training for logs of which the quick fit is wrong.
 
-    Chosen on CarCircle, AntRun, DroneCircle, walker and cartpole, seed 0 (`docs/notes/estimates.md`).
+    Chosen on CarCircle, AntRun, DroneCircle, walker and cartpole, seed 0 (`docs/lab`, 2026-11-18).
     """
     return replace(
         settings, copies=3, steps=3 * settings.steps, hidden=(256, 256, 256), normalised=True, left_out=0.1
