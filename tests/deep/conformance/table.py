@@ -38,6 +38,10 @@ QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
     ("bear-lag", "released"): {"vae_hidden": (16,), "samples": 3},
     ("caps", None): {},
     ("caps", "released"): {},
+    ("o3srl", None): {},
+    ("o3srl", "paper"): {},
+    ("trac", None): {"clone_steps": 20, "segments": 4, "choose": "last"},
+    ("trac", "published"): {"clone_steps": 20, "segments": 4},
 }
 #: settings with which an algorithm learns a small problem, for the test of behaviour: a tabular one if it
 #: knows discrete actions (discount .8), else the point on a line (discount .9)
@@ -52,11 +56,13 @@ LEARNING_OF: dict[str, dict[str, Any]] = {
     "bcq-lag": {"steps": 4000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "warm_steps": 500, "actor_rate": 1e-3, "polyak": 0.01, "phi": 0.5, "ki": 0.003},  # noqa: E501
     "bear-lag": {"steps": 3000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "warm_steps": 500, "actor_rate": 1e-3, "polyak": 0.01, "samples": 5, "epsilon": 1.0, "ki": 0.003},  # noqa: E501
     "caps": {"steps": 3000, "batch_size": 128, "hidden": (64,), "eta": 1e-3, "polyak": 0.01, "expectile": 0.9},  # noqa: E501
+    "o3srl": {"steps": 4000, "batch_size": 128, "hidden": (64,), "eta_pi": 1e-3, "polyak": 0.01, "alpha": 10.0},  # noqa: E501
+    "trac": {"steps": 2500, "hidden": (64,), "clone_steps": 1000, "eta": 1e-3, "segments": 64, "choose": "last"},  # noqa: E501
 }  # fmt: skip
 #: algorithms that take a limit only to be judged by it
 IGNORES_LIMIT = {"bc"}
 #: algorithms that only choose among the data's episodes: cheaper under a tighter limit, but no optimum
-IMITATES = {"bc-safe"}
+IMITATES = {"bc-safe", "trac"}
 #: conditioned on the sums of an episode, which in a random world are luck as much as choice; its own test
 #: has a world without luck (test_cdt)
 CONDITIONED = {"cdt"}
