@@ -46,7 +46,8 @@ def test_fixed_size_bounds_are_wrong_at_most_as_often_as_they_say(kind: str, n: 
 def test_looking_after_every_draw_does_not_break_the_bound(kind: str) -> None:
     draws, mean = _draws(kind, np.random.default_rng(7), (400, 300))
     # the wealth against the true mean reaches the target at some time: the bound was wrong at some look
-    ever = [bounds.betting_wealth(x, mean, 0.0, 1.0, ERROR).max() >= math.log(1 / ERROR) for x in draws]
+    bets = [bounds.Below(x, 0.0, 1.0, ERROR, stopping=True) for x in draws]
+    ever = [one.log_wealth(mean).max() >= math.log(1 / ERROR) for one in bets]
     assert _at_most(sum(ever), 400, ERROR)
     # the same looks at a t interval are wrong far more often, so the test can fail
     t = np.arange(1, 301)
@@ -59,8 +60,9 @@ def test_looking_after_every_draw_does_not_break_the_bound(kind: str) -> None:
 def test_wealth_and_bound_agree() -> None:
     x = np.random.default_rng(0).beta(2, 8, 80)
     upper = bounds.betting_upper(x, 0.0, 1.0, 0.05, stopping=True)
-    assert bounds.betting_wealth(x, upper + 1e-6, 0.0, 1.0, 0.05).max() >= math.log(20)
-    assert bounds.betting_wealth(x, upper - 1e-6, 0.0, 1.0, 0.05).max() < math.log(20)
+    bets = bounds.Below(x, 0.0, 1.0, 0.05, stopping=True)
+    assert bets.log_wealth(upper + 1e-6).max() >= math.log(20)
+    assert bets.log_wealth(upper - 1e-6).max() < math.log(20)
 
 
 @pytest.mark.parametrize(("n", "said"), [(50, 26.5), (100, 19.7), (200, 15.8)])

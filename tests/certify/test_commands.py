@@ -143,7 +143,7 @@ def test_several_candidates_share_the_error_and_one_that_passes_is_enough(
 
 def test_propensities_in_the_data_speak_before_estimates() -> None:
     data = _data(0.5, 300, propensity=True)
-    careful = slater.certify(_policy(-0.6), data, limits=["5"])
+    careful = slater.certify(_policy(-0.6), data, limits=["5"], largest_step_cost=1)
     assert (careful.verdict, careful.limits[0].tier) == ("pass", "propensities")
     assert slater.certify(_policy(0.6), data, limits=["5"]).verdict == "fail"
 
@@ -157,7 +157,7 @@ def test_data_that_trained_the_policy_cannot_judge_it_and_held_out_episodes_can(
     train, kept = hold_out(data, 0.5, seed=0)
     other = _run(tmp_path / "other", fingerprint=train.fingerprint)
     kept.save(other)
-    found = slater.certify(other, data, limits=["6"])
+    found = slater.certify(other, data, limits=["6"], largest_step_cost=1)
     assert found.verdict == "pass"
     assert found.evidence_from.startswith("200 logged episodes")
 

@@ -11,7 +11,13 @@ import pytest
 from scipy import stats
 
 from slater import InputError
-from slater.certify.propensities import certify_propensities, episode_weights, judge_propensities
+from slater.certify.propensities import (
+    certify_propensities,
+    checked_propensities,
+    episode_weights,
+    judge_propensities,
+    largest_weight,
+)
 from slater.data import Dataset, Metadata
 from slater.policy import CategoricalPolicy, GaussianPolicy, Mixture
 
@@ -73,15 +79,16 @@ def test_bounds_are_wrong_at_most_as_often_as_they_say(steps: int, episodes: int
     assert passed > repeats / 2  # it is not right by saying nothing
 
 
-def test_two_hundred_steps_abstain_and_say_why() -> None:
+def test_two_hundred_steps_are_never_wrong_and_say_why_they_abstain() -> None:
     target = Logistic(-1.0)
     truth = _truth(target, 200)
-    for seed in range(10):
+    for seed in range(5):
         data = _log(Logistic(0.0), 300, 200, np.random.default_rng(seed))
-        for limit in (0.9 * truth, 3 * truth):
-            found = judge_propensities(data, target, ["cost"], [limit], [1.0], ERROR)[0]
-            assert found.verdict == "abstain"
-    assert "episodes count like" in found.reason
+        near = judge_propensities(data, target, ["cost"], [0.9 * truth], [1.0], 0.01)[0]
+        assert near.verdict == "abstain"
+        assert near.lower < truth < near.upper
+        assert judge_propensities(data, target, ["cost"], [3 * truth], [1.0], 0.01)[0].verdict != "fail"
+    assert "episodes count like" in near.reason
 
 
 def test_wrong_propensities_close_the_gate() -> None:
@@ -90,6 +97,61 @@ def test_wrong_propensities_close_the_gate() -> None:
     certificate = certify_propensities(wrong, Logistic(0.1), limits=[4.9])
     assert certificate.verdict == "abstain"
     assert "propensities are wrong" in certificate.sentence
+    # whatever the policy, and for continuous actions
+    far = certify_propensities(wrong, Logistic(3.0), limits=[4.9], largest_step_cost=1)
+    assert "propensities are wrong" in far.sentence
+    rng = np.random.default_rng(0)
+    actions = rng.normal(0.0, 1.0, (2000, 1))
+    density = stats.norm.pdf(actions[:, 0])
+    for factor, right in ((1.0, True), (0.8, False)):
+        log = Dataset.from_arrays(
+            observations=np.zeros((2000, 1)),
+            actions=actions,
+            rewards=np.ones(2000),
+            costs=np.zeros((2000, 1)),
+            timeouts=np.ones(2000, bool),
+            terminals=np.zeros(2000, bool),
+            propensity=factor * density,
+        )
+        assert checked_propensities(log, np.ones((1, 2000))).passed == right
+
+
+def test_right_propensities_are_seldom_taken_for_wrong_ones() -> None:
+    alarms = 0
+    for seed in range(60):
+        data = _log(Logistic(0.0), 100, 3, np.random.default_rng([9, seed]))
+        alarms += not checked_propensities(data, episode_weights(data, Logistic(2.0)).ratios).passed
+    assert alarms <= 1
+
+
+@pytest.mark.parametrize(("chance", "large"), [(0.007, 1.0), (0.01, 100.0)])
+def test_where_no_cost_was_seen_the_bound_knows_that_it_may_come(chance: float, large: float) -> None:
+    """Rare costs of one-step episodes: a Student bound was below the truth in half of such logs."""
+    policy, wrong, repeats = Logistic(0.5, 0.0), 0, 100
+    for seed in range(repeats):
+        rng = np.random.default_rng([3, seed])
+        data = _log(Logistic(0.0, 0.0), 100, 1, rng)
+        cost = large * (rng.random(100) < chance)
+        data = replace(data, costs=cost.astype(np.float32)[:, None])
+        found = judge_propensities(data, policy, ["cost"], [1.0], [large], 0.05)[0]
+        wrong += found.upper < chance * large
+    assert stats.binom.sf(wrong - 1, repeats, 0.05) > 1e-3
+
+
+def test_a_largest_weight_narrows_the_bound_and_is_known_where_actions_have_one_probability_each() -> None:
+    data = _log(Logistic(0.0, 0.0), 600, 1, np.random.default_rng(1))
+    data = replace(data, costs=(np.random.default_rng(2).random((600, 1)) < 0.02).astype(np.float32))
+    policy = Logistic(1.0, 0.0)
+    assert largest_weight(data, np.ones((1, 600)), None)[0] == pytest.approx(2.0)
+    with_it = judge_propensities(data, policy, ["cost"], [1.0], [1.0], 0.05)[0]
+    noise = np.asarray(data.propensity) * (1 + 1e-4 * np.arange(600) / 600)  # no longer one each
+    without = judge_propensities(replace(data, propensity=noise), policy, ["cost"], [1.0], [1.0], 0.05)[0]
+    assert with_it.upper < 0.8 * without.upper
+    # a lower bound does not move with the limit
+    other = judge_propensities(data, policy, ["cost"], [0.01], [1.0], 0.05)[0]
+    assert other.lower == with_it.lower
+    with pytest.raises(InputError, match="more than the stated largest"):
+        judge_propensities(data, policy, ["cost"], [1.0], [1.0], 0.05, largest=1.1)
 
 
 def test_the_complement_is_unbiased_also_where_episodes_end_early() -> None:
@@ -125,13 +187,13 @@ def test_cut_episodes_close_the_gate_and_limits_per_step_are_on_the_steps_lived(
     }  # fmt: skip
     ended = Dataset.from_arrays(**parts, terminals=ends, timeouts=np.zeros(size, bool))
     cut = Dataset.from_arrays(**parts, terminals=np.zeros(size, bool), timeouts=ends)
-    assert certify_propensities(ended, policy, limits=[3]).verdict == "pass"
+    assert certify_propensities(ended, policy, limits=[3], largest_step_cost=1).verdict == "pass"
     found = certify_propensities(cut, policy, limits=[3])
     assert found.verdict == "abstain"
     assert "1000 of 1000 episodes were cut off before 10 steps" in found.sentence
     # 1.5 per episode, .5 per step lived
     assert certify_propensities(ended, policy, limits=["0.3/step"]).verdict == "fail"
-    assert certify_propensities(ended, policy, limits=["0.8/step"]).verdict == "pass"
+    assert certify_propensities(ended, policy, limits=["0.8/step"], largest_step_cost=1).verdict == "pass"
 
 
 def test_a_mixture_weighs_whole_episodes() -> None:

@@ -13,6 +13,7 @@ times at once, a bound with `stopping` may be looked at after each draw.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,14 +22,18 @@ from numpy.typing import ArrayLike, NDArray
 from slater.errors import InputError
 
 __all__ = [
+    "Above",
+    "Below",
     "Interval",
     "betting_lower",
     "betting_upper",
-    "betting_wealth",
     "empirical_bernstein_upper",
     "hoeffding_upper",
+    "lower_of",
     "share_lower",
     "share_upper",
+    "together",
+    "upper_of",
 ]
 
 F64 = NDArray[np.float64]
@@ -67,33 +72,18 @@ def _unit(values: ArrayLike, low: float, high: float, error: float) -> F64:
     return np.clip((x - low) / (high - low), 0.0, 1.0)
 
 
-def _bets(x: F64, error: float, *, stopping: bool, scale: float) -> F64:
-    """What to stake on each draw, from the draws before it alone, shape (n,), before the cap.
+def _bets(x: F64, error: float, *, stopping: bool) -> F64:
+    """What to stake on each draw in [0, 1], from the draws before it alone, shape (n,), before the cap.
 
     The approximately best stake sqrt(2 log(1/error) / (n variance)); with `stopping`, where n is not
-    known, n is replaced by t log(t + 1). `scale` is the spread that is believed before the first draw.
+    known, n is replaced by t log(t + 1).
     """
     t = np.arange(1, len(x) + 1)
-    mean = (0.5 * scale + np.cumsum(x)) / (t + 1)
-    variance = (0.25 * scale**2 + np.cumsum((x - mean) ** 2)) / (t + 1)
-    believed = np.concatenate([[0.25 * scale**2], variance[:-1]])
+    mean = (0.5 + np.cumsum(x)) / (t + 1)
+    variance = (0.25 + np.cumsum((x - mean) ** 2)) / (t + 1)
+    believed = np.concatenate([[0.25], variance[:-1]])
     count = t * np.log(t + 1.0) if stopping else np.full(len(x), float(len(x)))
     return np.asarray(np.sqrt(2.0 * math.log(1.0 / error) / np.maximum(believed * count, 1e-300)))
-
-
-def betting_wealth(
-    values: ArrayLike, mean: float, low: float, high: float, error: float, *, stopping: bool = True
-) -> F64:
-    """Log wealth after each draw, shape (n,), of who bets that the mean is *below* `mean`.
-
-    Against a true mean of at least `mean` it ever exceeds log(1/error) with probability at most `error`.
-    """
-    x = _unit(values, low, high, error)
-    m = (mean - low) / (high - low)
-    if not 0.0 < m < 1.0:
-        raise InputError(f"bets at {mean:g} need a mean strictly inside the range {low:g} to {high:g}.")
-    stakes = np.minimum(_bets(x, error, stopping=stopping, scale=1.0), LARGEST_BET / (1.0 - m))
-    return np.asarray(np.cumsum(np.log1p(stakes * (m - x))))
 
 
 def betting_upper(
@@ -103,22 +93,8 @@ def betting_upper(
 
     With `stopping` the bound may be computed after every draw and the draws be stopped by what it says.
     """
-    x = _unit(values, low, high, error)
-    stakes = _bets(x, error, stopping=stopping, scale=1.0)
-    target = math.log(1.0 / error)
-
-    def rejected(m: float) -> bool:
-        # the wealth grows with m, so one bisection finds where it reaches the target
-        paid = np.log1p(np.minimum(stakes, LARGEST_BET / (1.0 - m)) * (m - x))
-        return bool(np.cumsum(paid).max() >= target)
-
-    inside, outside = 0.0, 1.0 - 1e-9
-    if not rejected(outside):
-        return high
-    for _ in range(50):
-        middle = 0.5 * (inside + outside)
-        inside, outside = (inside, middle) if rejected(middle) else (middle, outside)
-    return low + (high - low) * outside
+    bets = Below(values, low, high, error, stopping=stopping)
+    return upper_of(bets.log_wealth, low, high, error)
 
 
 def betting_lower(
@@ -132,26 +108,90 @@ def betting_lower(
     if math.isfinite(high):
         return -betting_upper(-np.asarray(values, dtype=np.float64), -high, -low, error, stopping=stopping)
     x = _unit(values, low, high, error)
-    largest = float(x.max())
-    if largest == 0.0:
-        return low
-    # the spread believed before the first draw must not come from the draws: callers scale these to means of
-    # about 1, as weighted sums have; another scale costs width, not validity
-    stakes = _bets(x, error, stopping=stopping, scale=1.0)
+    return low + lower_of(Above(x, error, stopping=stopping).log_wealth, float(x.max()), error)
+
+
+class Above:
+    """Bets that the mean of draws from 0 on exceeds m: a share of the stake, in units of m, on each.
+
+    The share is about sqrt(2 log(1/error) / n) over the spread relative to the mean of the draws before, so
+    that the unit of the draws does not matter.
+    """
+
+    def __init__(self, values: ArrayLike, error: float, *, stopping: bool = False) -> None:
+        self.x = np.asarray(values, dtype=np.float64)
+        t = np.arange(1, len(self.x) + 1)
+        sums, squares = np.cumsum(self.x), np.cumsum(self.x**2)
+        mean = sums / t
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = (np.maximum(squares - t * mean**2, 0.0) + 0.25 * mean**2) / ((t + 1) * mean**2)
+        relative = np.where(mean > 0, relative, 1.0)
+        believed = np.concatenate([[1.0], relative[:-1]])
+        count = t * np.log(t + 1.0) if stopping else np.full(len(self.x), float(len(self.x)))
+        shares = np.sqrt(2.0 * math.log(1.0 / error) / np.maximum(believed * count, 1e-300))
+        self.shares = np.minimum(shares, LARGEST_BET)
+
+    def log_wealth(self, m: float) -> F64:
+        """After each draw, (n,), against a mean of at most m; it falls with m."""
+        return np.asarray(np.cumsum(np.log1p(self.shares * (self.x / m - 1.0))))
+
+
+class Below:
+    """Bets that the mean of draws in [low, high] is below m, by stakes that follow their spread.
+
+    With `bold`, the most is staked on every draw instead: what is best where nearly all draws are `low`.
+    """
+
+    def __init__(
+        self, values: ArrayLike, low: float, high: float, error: float, *, stopping: bool = False,
+        bold: bool = False,
+    ) -> None:  # fmt: skip
+        self.low, self.width = low, high - low
+        self.x = _unit(values, low, high, error)
+        self.stakes = np.full(len(self.x), np.inf) if bold else _bets(self.x, error, stopping=stopping)
+
+    def log_wealth(self, m: float) -> F64:
+        """After each draw, (n,), against a mean of at least m; it grows with m."""
+        u = min(max((m - self.low) / self.width, 0.0), 1.0 - 1e-9)
+        stakes = np.minimum(self.stakes, LARGEST_BET / (1.0 - u))
+        return np.asarray(np.cumsum(np.log1p(stakes * (u - self.x))))
+
+
+def together(wealths: Sequence[F64]) -> F64:
+    """Log wealth, (n,), of who splits the stake evenly among strategies, which is a fair game as they are.
+
+    It is that of the best of them but for a constant.
+    """
+    return np.asarray(np.logaddexp.reduce(np.stack(wealths), axis=0) - math.log(len(wealths)))
+
+
+def upper_of(log_wealth: Callable[[float], F64], low: float, high: float, error: float) -> float:
+    """The least m in [low, high] at which the wealth, which grows with m, reaches 1/error; high if none."""
     target = math.log(1.0 / error)
-
-    def rejected(m: float) -> bool:
-        paid = np.log1p(np.minimum(stakes, LARGEST_BET / m) * (x - m))
-        return bool(np.cumsum(paid).max() >= target)
-
-    outside, inside = 1e-12 * largest, largest
-    if not rejected(outside):
-        return low
-    for _ in range(60):
+    inside, outside = low, high - 1e-9 * (high - low)
+    if log_wealth(outside).max() < target:
+        return high
+    for _ in range(50):
         middle = 0.5 * (inside + outside)
-        inside, outside = (inside, middle) if rejected(middle) else (middle, outside)
+        rejected = log_wealth(middle).max() >= target
+        inside, outside = (inside, middle) if rejected else (middle, outside)
+    return outside
+
+
+def lower_of(log_wealth: Callable[[float], F64], high: float, error: float) -> float:
+    """The largest m in (0, high) at which the wealth, which falls with m, reaches 1/error; 0 if none."""
+    target = math.log(1.0 / error)
+    if high <= 0.0:
+        return 0.0
+    outside, inside = 1e-9 * high, high
+    if log_wealth(outside).max() < target:
+        return 0.0
+    for _ in range(60):
+        middle = math.sqrt(inside * outside)
+        rejected = log_wealth(middle).max() >= target
+        inside, outside = (inside, middle) if rejected else (middle, outside)
     # rejected values lie below the kept ones, so the last rejected one is the bound
-    return low + outside
+    return outside
 
 
 def hoeffding_upper(values: ArrayLike, low: float, high: float, error: float) -> float:

@@ -33,6 +33,7 @@ class _Asked:
     largest_step_cost: Stated
     largest_episode_cost: Stated
     horizon: int | None
+    largest_weight: float | None
 
     def of(self, subject: Subject, evidence: Dataset | None = None) -> dict[str, Any]:
         """The arguments of a tier for one policy, and for the costs of the evidence."""
@@ -87,6 +88,7 @@ def certify_many(
     candidates: int | None = None,
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
+    largest_weight: float | None = None,
     horizon: int | None = None,
     seed: int = 0,
     workers: int = 1,
@@ -108,8 +110,9 @@ def certify_many(
     Of data, episodes that trained a policy do not judge it. candidates: how many policies are judged
     together, by default those that are given. largest_step_cost, largest_episode_cost: what a step and an
     episode cost at most, one number or by name; by default what a step of the data that trained the policy
-    cost at most, else what the environment says. horizon: steps of an episode, by default the policy's, then
-    that of the evidence.
+    cost at most, else what the environment says. largest_weight: how many times as likely as in the log an
+    action can be at most under the policy, with propensities. horizon: steps of an episode, by default the
+    policy's, then that of the evidence.
     """
     subjects = [find_policy(policy) for policy in policies]
     if not subjects:
@@ -124,7 +127,8 @@ def certify_many(
     if shared < len(subjects):
         raise InputError(f"{len(subjects)} policies are judged together, and candidates is {shared}.")
     asked = _Asked(
-        tuple(limit_list(limits)), confidence, shared, largest_step_cost, largest_episode_cost, horizon
+        tuple(limit_list(limits)), confidence, shared, largest_step_cost, largest_episode_cost, horizon,
+        largest_weight,
     )  # fmt: skip
     if not asked.limits and not all(subject.origin.limits for subject in subjects):
         raise InputError("no limit is given, and the policy has no run that knows its limits.")
@@ -188,13 +192,20 @@ def _by_log(
         if part.propensity is not None and _likelihood_known(subject.policy):
             from slater.certify.propensities import certify_propensities
 
-            weighted = certify_propensities(part, subject.policy, **asked.of(subject, part))
+            weighted = certify_propensities(
+                part, subject.policy, largest=asked.largest_weight, **asked.of(subject, part)
+            )
             closed = [g.reason for limit in weighted.limits for g in limit.gates if not g.passed]
             # where the weights can say nothing (long episodes), the estimators may still
             if not closed:
                 found[number] = weighted
                 continue
             silent[number] = closed[0]
+        elif asked.largest_weight is not None:
+            raise InputError(
+                "a largest weight is about propensities, and the data have none, or the policy does not say "
+                "how likely its actions are."
+            )
         limits = _limits(asked.limits, origin, part.cost_names)
         key = (part.fingerprint, part.horizon, origin.gamma, limits, tuple(origin.largest_step_cost.items()))
         waiting.setdefault(key, []).append(number)

@@ -2,30 +2,31 @@
 
 With r_t = pi(a_t|s_t) / mu(a_t|s_t) and w_t = r_0 ... r_t, the per-decision sum of w_t c_t over an episode
 has the policy's expected cost as its mean. Its upper bound is the trap: weights have no largest value, and
-clipping them makes a cost look *smaller* than it is. So the complement is bounded instead,
+clipping them makes a cost look *smaller* than it is. So the complement is bet on instead,
 
     G = sum_t w_t (c_max - c_t)  >= 0,      E G = T c_max - J_C,
 
-from below, by betting: no largest weight need be known, and what a missed heavy weight does is conservative.
-J_C is then at most T c_max minus that bound. This holds at every sample size if the propensities are right.
-
-A doubly robust estimate (a linear fitted Q of the other half of the episodes as control) is narrower; its
-bound is Student's, which is right only while many episodes carry weight, so it is heard behind gates: the
-effective sample size, and a mean weight that is 1 within its error. Each of the two bounds has half
-the error. A mixture draws its member at the start of an episode: its weight is the mean of its members'.
+from below: no largest weight need be known, and what a missed heavy weight does is conservative. Where a
+largest weight is stated, or follows from the propensities (`largest_weight`), three more strategies share the
+stake with it: two that bet on the sum itself, and one on its doubly robust form (`doubly_robust`). Dividing a
+stake among fair games is a fair game (Waudby-Smith and Ramdas 2023; Karampatziakis, Mineiro and Ramdas 2021;
+Waudby-Smith, Wu, Ramdas, Karampatziakis and Mineiro 2022), so the bound holds at every number of episodes if
+the propensities are right, which is tested by themselves (`checked_propensities`). A mixture draws its member
+at the start of an episode: its weight is the mean of its members'.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.certify.bounds import Interval, betting_lower
+from slater.certify.bounds import Above, Below, Interval, betting_lower, lower_of, together, upper_of
+from slater.certify.doubly_robust import controlled
 from slater.certify.ranges import Ranges, Stated
 from slater.certify.verdict import (
     Certificate,
@@ -43,15 +44,24 @@ from slater.errors import InputError
 from slater.limits import Limits, resolve_limits
 from slater.policy import Mixture
 
-__all__ = ["Weights", "certify_propensities", "episode_weights", "judge_propensities"]
+__all__ = [
+    "Weights",
+    "certify_propensities",
+    "checked_propensities",
+    "episode_weights",
+    "judge_propensities",
+    "largest_weight",
+]
 
 F64 = NDArray[np.float64]
 
-#: fewest episodes that must carry weight, and the fewest as a share of all
+#: below so many episodes that carry weight, and this share of all, weights are said to be the reason why
+#: nothing is decided
 FEWEST_EFFECTIVE, SMALLEST_SHARE = 50.0, 0.02
-
-#: by how many standard errors the mean weight may differ from 1
-MEAN_WEIGHT_ERRORS = 3.0
+#: how often right propensities may be taken for wrong ones
+FALSE_ALARM = 0.001
+#: a largest product of weights above this many times an episode's cost bounds nothing
+LARGEST_PRODUCT = 1e6
 
 
 def _members(policy: Any) -> list[tuple[float, Any]]:
@@ -65,13 +75,14 @@ class Weights:
     """Weights of E episodes padded to T steps, for K members: w_t includes the action of step t.
 
     members: (K,) probabilities; cumulative: (K, E, T); a step after the end keeps the last weight.
-    ratios: (K, E, T), 1 after the end. lengths: (E,) steps.
+    ratios: (K, N) of every row of the data. lengths: (E,) steps; chosen: (E,) numbers of the episodes.
     """
 
     members: F64
     cumulative: F64
     ratios: F64
     lengths: NDArray[np.int64]
+    chosen: NDArray[np.int64]
 
     @property
     def mixed(self) -> F64:
@@ -86,12 +97,7 @@ class Weights:
         return float(last.sum()) ** 2 / total if total > 0 else 0.0
 
 
-def episode_weights(data: Dataset, policy: Any, horizon: int | None = None) -> Weights:
-    """The weights of every complete episode of `data` under `policy`.
-
-    A policy must say how likely an action is: `log_probability(observations, actions)` of shape `(batch,)`,
-    as the network policies of Slater do.
-    """
+def _propensities(data: Dataset) -> F64:
     if data.propensity is None:
         raise InputError(
             "the data have no propensities; add a column `propensity`, or judge by another tier."
@@ -103,6 +109,16 @@ def episode_weights(data: Dataset, policy: Any, horizon: int | None = None) -> W
         row = int(np.flatnonzero(bad)[0])
         range_text = "above 0 and at most 1" if data.discrete else "a density above 0"
         raise InputError(f"the propensity of row {row} is {data.propensity[row]:g}; it must be {range_text}.")
+    return data.propensity
+
+
+def episode_weights(data: Dataset, policy: Any, horizon: int | None = None) -> Weights:
+    """The weights of every complete episode of `data` under `policy`.
+
+    A policy must say how likely an action is: `log_probability(observations, actions)` of shape `(batch,)`,
+    as the network policies of Slater do.
+    """
+    logged = np.log(_propensities(data))
     table = data.episodes
     chosen = np.flatnonzero(table.complete)
     T = horizon or data.horizon
@@ -110,8 +126,8 @@ def episode_weights(data: Dataset, policy: Any, horizon: int | None = None) -> W
         longest = int(table.lengths[chosen].max()) if len(chosen) else 0
         raise InputError(f"the longest complete episode has {longest} steps, but the horizon is {T}.")
     members = _members(policy)
-    ratios = np.ones((len(members), len(chosen), T))
-    logged = np.log(data.propensity)
+    padded = np.ones((len(members), len(chosen), T))
+    ratios = np.ones((len(members), data.size))
     for k, (_, member) in enumerate(members):
         says = getattr(member, "log_probability", None)
         if says is None:
@@ -119,19 +135,17 @@ def episode_weights(data: Dataset, policy: Any, horizon: int | None = None) -> W
                 f"a {type(member).__name__} does not say how likely an action is (log_probability), so "
                 "propensities cannot judge it; run it instead."
             )
-        ratio = np.exp(np.clip(np.asarray(says(data.observations, data.actions)) - logged, -700.0, 700.0))
-        for e, number in enumerate(chosen):
-            rows = slice(int(table.starts[number]), int(table.stops[number]))
-            ratios[k, e, : rows.stop - rows.start] = ratio[rows]
-    cumulative = np.exp(np.clip(np.cumsum(np.log(np.maximum(ratios, 1e-300)), axis=2), -700.0, 600.0))
-    return Weights(np.array([w for w, _ in members]), cumulative, ratios, table.lengths[chosen])
+        said = np.asarray(says(data.observations, data.actions))
+        ratios[k] = np.exp(np.clip(said - logged, -700.0, 700.0))
+        padded[k] = _padded(data, chosen, ratios[k], T, 1.0)
+    cumulative = np.exp(np.clip(np.cumsum(np.log(np.maximum(padded, 1e-300)), axis=2), -700.0, 600.0))
+    return Weights(np.array([w for w, _ in members]), cumulative, ratios, table.lengths[chosen], chosen)
 
 
-def _padded(data: Dataset, column: F64, horizon: int) -> F64:
-    """One number per row as (E, T), zero after the end."""
+def _padded(data: Dataset, chosen: NDArray[np.int64], column: F64, horizon: int, after: float) -> F64:
+    """One number per row as (E, T), `after` where an episode has ended."""
     table = data.episodes
-    chosen = np.flatnonzero(table.complete)
-    padded = np.zeros((len(chosen), horizon))
+    padded = np.full((len(chosen), horizon), after)
     for e, number in enumerate(chosen):
         rows = slice(int(table.starts[number]), int(table.stops[number]))
         padded[e, : rows.stop - rows.start] = column[rows]
@@ -149,132 +163,82 @@ def _whole(data: Dataset, horizon: int) -> Gate:
     )  # fmt: skip
 
 
-def _gates(weights: Weights) -> list[Gate]:
-    last = weights.mixed[:, -1]
-    count = len(last)
-    effective = weights.effective
-    needed = max(FEWEST_EFFECTIVE, SMALLEST_SHARE * count)
-    mean = float(last.mean())
-    error = float(last.std(ddof=1) / math.sqrt(count)) if count > 1 else math.inf
-    near = abs(mean - 1.0) <= MEAN_WEIGHT_ERRORS * error + 0.01
-    return [
-        Gate(
-            "effective sample size", effective >= needed,
-            f"the weights of {count} episodes count like {effective:.1f}; {needed:.0f} are needed.",
-        ),
-        Gate(
-            "mean weight", near,
-            f"the mean weight is {mean:.3g} +- {error:.2g} and should be 1: "
-            + ("it is." if near else "the propensities are wrong or too few episodes carry the weight."),
-        ),
-    ]  # fmt: skip
+def checked_propensities(data: Dataset, ratios: F64) -> Gate:
+    """Whether the propensities can be right; by themselves, whatever the policy, and for it.
+
+    1{a = k} / mu(a|s) has a mean of at most 1 for every action k, and for a box of continuous actions divided
+    by its volume, so has pi(a|s) / mu(a|s), `ratios` (K, N), given all that went before. Propensities that
+    are too small make such a mean larger, and costs look smaller. Too large ones err on the safe side.
+    """
+    mu = _propensities(data)
+    tests: dict[str, F64] = {f"the weight of a step by member {k + 1}": one for k, one in enumerate(ratios)}
+    half = data.size // 2
+    later = np.arange(data.size) >= half
+    if data.discrete:
+        tests["1 / (number of actions x propensity)"] = 1.0 / (data.num_actions * mu)
+        often = np.bincount(data.actions, minlength=data.num_actions).argsort()[::-1][:20]
+        for action in often:
+            tests[f"1 / propensity of action {action}"] = np.where(data.actions == action, 1.0, 0.0) / mu
+        # where an observation's entry is high, and where it is low, by what the first half of the rows has
+        for entry in range(min(data.observation_dim, 4)):
+            middle = np.median(data.observations[: max(half, 1), entry])
+            for side, rows in (("high", data.observations[:, entry] > middle),
+                               ("low", data.observations[:, entry] <= middle)):  # fmt: skip
+                for action in often[:4]:
+                    taken = (data.actions == action) & rows
+                    name = f"1 / propensity of action {action} where observation {entry} is {side}"
+                    tests[name] = np.where(rows, np.where(taken, 1.0, 0.0) / mu, 1.0)[later]
+    else:
+        # not their tails, where one over a density is large and seldom
+        low, high = np.quantile(data.actions[: max(half, 1)], [0.05, 0.95], axis=0)
+        if (high > low).all():
+            inside = ((data.actions >= low) & (data.actions <= high)).all(axis=1)
+            volume = float(np.prod((high - low).astype(np.float64)))
+            tests["1 / density over the range of actions"] = (np.where(inside, 1.0, 0.0) / mu / volume)[later]
+            for entry in range(data.action_dim):
+                middle = np.median(data.actions[: max(half, 1), entry])
+                if not low[entry] < middle < high[entry]:
+                    continue
+                for side, rows, share in (
+                    ("lower", data.actions[:, entry] <= middle, middle - low[entry]),
+                    ("upper", data.actions[:, entry] > middle, high[entry] - middle),
+                ):
+                    part = volume * float(share) / float(high[entry] - low[entry])
+                    name = f"1 / density over the {side} half of action {entry}"
+                    tests[name] = (np.where(inside & rows, 1.0, 0.0) / mu / part)[later]
+    for name, values in tests.items():
+        error = FALSE_ALARM / len(tests)
+        if Above(values, error).log_wealth(1.0 + 1e-6).max() >= math.log(1.0 / error):
+            least = betting_lower(values, 0.0, math.inf, error)
+            return Gate(
+                "propensities", False,
+                f"the propensities are wrong: {name} has a mean of {values.mean():.3g}, at least "
+                f"{least:.3g}, where it is at most 1 if they are right.",
+            )  # fmt: skip
+    return Gate("propensities", True, f"in none of {len(tests)} tests were they found to be too small.")
 
 
-class _LinearQ:
-    """Fitted Q by least squares (LSTD) on features of state, action and time: a control variate only."""
+def largest_weight(data: Dataset, ratios: F64, stated: float | None) -> tuple[float, str]:
+    """What pi(a|s) / mu(a|s) is at most, infinite if that is not known, and why.
 
-    def __init__(self, data: Dataset, horizon: int) -> None:
-        self.mean = data.observations.mean(axis=0, dtype=np.float64)
-        self.scale = np.maximum(data.observations.std(axis=0, dtype=np.float64), 1e-6)
-        self.discrete = data.discrete
-        self.actions = data.num_actions if data.discrete else 0
-        self.horizon = horizon
-
-    def features(self, observations: NDArray[Any], actions: NDArray[Any], time: F64) -> F64:
-        """Shape (n, features)."""
-        s = np.clip((observations - self.mean) / self.scale, -5.0, 5.0)
-        left = (self.horizon - time[:, None]) / self.horizon
-        state = np.concatenate([np.ones_like(left), s, s**2], axis=1)
-        if self.discrete:
-            one = np.eye(self.actions)[np.asarray(actions, dtype=np.int64)]
-            parts = (one[:, :, None] * state[:, None, :]).reshape(len(s), -1)
-        else:
-            a = np.asarray(actions, dtype=np.float64).reshape(len(s), -1)
-            cross = (a[:, :, None] * s[:, None, :]).reshape(len(s), -1)
-            parts = np.concatenate([state, a, a**2, cross], axis=1)
-        # nothing can be earned once no step is left
-        return np.asarray(np.concatenate([parts * left, state * left**2], axis=1))
-
-
-def _doubly_robust(
-    data: Dataset, policy: Any, weights: Weights, horizon: int, rng: np.random.Generator
-) -> F64:
-    """One unbiased value per episode and cost, shape (E, I); Q comes from the other half of the episodes."""
-    table = data.episodes
-    chosen = np.flatnonzero(table.complete)
-    E, costs = len(chosen), data.costs.shape[1]
-    spans = [np.arange(table.starts[number], table.stops[number]) for number in chosen]
-    fold = rng.permutation(E) % 2
-    owner = np.concatenate([np.full(len(span), e) for e, span in enumerate(spans)])
-    rows = np.concatenate(spans)
-    time = np.concatenate([np.arange(len(span), dtype=np.float64) for span in spans])
-    last = np.concatenate([np.arange(len(span)) == len(span) - 1 for span in spans])
-    values = np.zeros((E, costs))
-    q = _LinearQ(data, horizon)
-    now = q.features(data.observations[rows], data.actions[rows], time)
-    for k, (share, member) in enumerate(_members(policy)):
-        own = np.asarray(member.act(data.observations[rows], rng=rng))
-        # V(s) = E_pi Q(s, a): a sum where there are probabilities, else one draw of the policy, whose noise
-        # has mean zero; either keeps the estimate unbiased for any Q
-        state_value = _state_features(q, member, data.observations[rows], time, own)
-        following = np.zeros_like(now)
-        following[:-1] = state_value[1:]
-        following[last] = 0.0
-        for f in (0, 1):
-            fit, use = fold[owner] != f, fold[owner] == f
-            A = now[fit].T @ (now[fit] - following[fit])
-            theta = np.linalg.lstsq(
-                A + 1e-3 * len(now[fit]) / 100 * np.eye(A.shape[1]),
-                now[fit].T @ data.costs[rows][fit],
-                rcond=None,
-            )[0]
-            weight = weights.cumulative[k][owner[use], time[use].astype(np.int64)]
-            step = time[use].astype(np.int64)
-            earlier = np.where(step > 0, weights.cumulative[k][owner[use], np.maximum(step - 1, 0)], 1.0)
-            # sum_t w_t (c_t - Q_t) + w_{t-1} V_t
-            terms = weight[:, None] * (data.costs[rows][use] - now[use] @ theta)
-            terms = terms + earlier[:, None] * (state_value[use] @ theta)
-            np.add.at(values, owner[use], share * terms)
-    return values
-
-
-def _state_features(
-    q: _LinearQ, member: Any, observations: NDArray[Any], time: F64, own: NDArray[Any]
-) -> F64:
-    """E_pi of the features: exact for discrete actions that have probabilities, one draw otherwise."""
-    probabilities = getattr(member, "probabilities", None)
-    if q.discrete and probabilities is not None:
-        p = np.asarray(probabilities(observations), dtype=np.float64)
-        parts = [
-            p[:, [a]] * q.features(observations, np.full(len(observations), a), time)
-            for a in range(q.actions)
-        ]
-        return np.asarray(sum(parts))
-    return q.features(observations, own, time)
-
-
-def _marginalised(data: Dataset, weights: Weights, horizon: int) -> F64:
-    """Costs with weights E[w_{t-1} | s_t] r_t, regressed on the state, shape (E, I): a second opinion."""
-    table = data.episodes
-    chosen = np.flatnonzero(table.complete)
-    mixed = weights.mixed
-    first = np.concatenate([np.ones((len(chosen), 1)), mixed[:, :-1]], axis=1)
-    ratio = mixed / np.maximum(first, 1e-300)
-    sums = np.zeros((len(chosen), data.costs.shape[1]))
-    mean = data.observations.mean(axis=0, dtype=np.float64)
-    scale = np.maximum(data.observations.std(axis=0, dtype=np.float64), 1e-6)
-    for t in range(horizon):
-        alive = np.flatnonzero(weights.lengths > t)
-        if len(alive) == 0:
-            break
-        rows = table.starts[chosen[alive]] + t
-        s = np.clip((data.observations[rows] - mean) / scale, -5.0, 5.0)
-        x = np.concatenate([np.ones((len(alive), 1)), s], axis=1)
-        ridge = 0.05 * len(alive) * np.eye(x.shape[1])
-        ridge[0, 0] = 0.0
-        theta = np.linalg.solve(x.T @ x + ridge + 1e-9 * np.eye(len(ridge)), x.T @ first[alive, t])
-        sums[alive] += (np.maximum(x @ theta, 0.0) * ratio[alive, t])[:, None] * data.costs[rows]
-    return sums
+    Stated; or, of discrete actions, one over the smallest probability of an action, where every action was
+    always logged with the same one and these add up to 1: then all of the logging policy is known.
+    """
+    seen = float(ratios.max())
+    if stated is not None:
+        if not (math.isfinite(stated) and stated > 0):
+            raise InputError(f"the largest weight is {stated:g}; it must be positive and finite.")
+        if seen > stated * (1 + 1e-6):
+            raise InputError(f"a step of the data weighs {seen:g}, more than the stated largest {stated:g}.")
+        return stated, "as stated"
+    if data.discrete:
+        mu = _propensities(data)
+        least, most = np.full(data.num_actions, np.inf), np.zeros(data.num_actions)
+        np.minimum.at(least, data.actions, mu)
+        np.maximum.at(most, data.actions, mu)
+        if (most - least <= 1e-6 * most).all() and abs(most.sum() - 1.0) < 1e-3:
+            return 1.0 / float(least.min()), "every action was always logged with the same probability"
+    return math.inf, ""
 
 
 def judge_propensities(
@@ -287,63 +251,102 @@ def judge_propensities(
     *,
     unlived: Sequence[float] | None = None,
     horizon: int | None = None,
+    largest: float | None = None,
     seed: int = 0,
 ) -> tuple[LimitVerdict, ...]:
     """Verdicts on limits per episode, from episodes logged with propensities.
 
     unlived: what a step counts that an episode does not live because it ended, one per cost; see
-    `slater.certify.rollouts.Counted`.
+    `slater.certify.rollouts.Counted`. largest_step_cost: infinite where it is not known. largest: weight of
+    a step that is stated.
     """
-    from scipy.special import stdtrit
-
     T = horizon or data.horizon
     weights = episode_weights(data, policy, T)
-    mixed, gates = weights.mixed, [_whole(data, T), *_gates(weights)]
-    count, effective = len(mixed), weights.effective
-    robust = _doubly_robust(data, policy, weights, T, np.random.default_rng(seed))
-    marginal = _marginalised(data, weights, T)
+    mixed = weights.mixed
+    gates = [_whole(data, T), checked_propensities(data, weights.ratios)]
+    R, _ = largest_weight(data, weights.ratios, largest)
     alive = np.arange(T)[None, :] < weights.lengths[:, None]
-    rates = [0.0] * len(names) if unlived is None else unlived
+    rates = np.zeros(len(names)) if unlived is None else np.asarray(unlived, dtype=np.float64)
+    most = np.maximum(np.asarray(largest_step_cost, dtype=np.float64), rates)
+    seen = data.costs.max(axis=0).astype(np.float64)
+    if (seen > np.asarray(largest_step_cost) * (1 + 1e-6)).any():
+        i = int((seen > np.asarray(largest_step_cost) * (1 + 1e-6)).argmax())
+        raise InputError(
+            f"a step costs {seen[i]:g} of {names[i]}, more than the stated largest {largest_step_cost[i]:g}."
+        )
+    finite = np.where(np.isfinite(most), most, np.maximum(seen, 1.0))
+    robust = controlled(
+        data, _members(policy), weights.cumulative, weights.chosen, T, finite, np.random.default_rng(seed)
+    )
     verdicts = []
-    for i, (name, limit, stated, rate) in enumerate(
-        zip(names, limits, largest_step_cost, rates, strict=True)
-    ):
-        cost, most = _padded(data, data.costs[:, i].astype(np.float64), T), max(stated, rate)
-        if cost.max() > stated * (1 + 1e-6):
-            raise InputError(
-                f"a step costs {cost.max():g} of {name}, more than the stated largest {stated:g}."
-            )
-        cost = np.where(alive, cost, rate)
-        after = rate * (mixed * ~alive).sum(axis=1)  # added to estimates that see the rows alone
-        weighted = (mixed * cost).sum(axis=1)
-        # after the end the weight stays what it was, so the complement goes on with the last one
-        complement = (mixed * (most - cost)).sum(axis=1) / (T * most)
-        upper = T * most * (1.0 - betting_lower(complement, 0.0, math.inf, error / 2))
-        unit = max(limit, 1e-3 * T * most)
-        lower = unit * betting_lower(weighted / unit, 0.0, math.inf, error / 2)
-        evidence = [Evidence("per decision, complement bound", float(weighted.mean()), lower, upper)]
-        if count > 1:
-            for label, values in (
-                ("doubly robust", robust[:, i] + after),
-                ("marginalised", marginal[:, i] + after),
-            ):
-                spread = float(values.std(ddof=1)) / math.sqrt(count)
-                # as many degrees of freedom as episodes that carry weight
-                half = spread * float(stdtrit(max(effective - 1.0, 1.0), 1.0 - error / 2))
-                mean = float(values.mean())
-                evidence.append(Evidence(label, mean, mean - half, mean + half))
-        estimate = evidence[1].estimate if count > 1 else evidence[0].estimate
-        if all(gate.passed for gate in gates) and count > 1:
-            upper, lower = min(upper, evidence[1].upper), max(lower, evidence[1].lower)
-        interval = Interval(estimate, max(lower, 0.0), max(min(upper, T * most), 0.0))
+    for i, (name, limit, rate) in enumerate(zip(names, limits, rates, strict=True)):
+        column = data.costs[:, i].astype(np.float64)
+        cost = np.where(alive, _padded(data, weights.chosen, column, T, 0.0), rate)
+        # added to what sees the rows alone; its weights stay what they were at the end
+        doubly = robust[:, i] + rate * (mixed * ~alive).sum(axis=1)
+        interval, evidence = _interval(mixed, cost, doubly, float(most[i]), R, error)
         verdict, reason = decide(interval, limit, gates)
+        open_ = verdict == "abstain" and all(gate.passed for gate in gates) and math.isfinite(most[i])
+        every = [*gates, _weights_gate(weights, open_)]
+        reason = reason if every[-1].passed else every[-1].reason
         verdicts.append(
             LimitVerdict(
-                name, float(limit), "per episode", verdict, estimate, interval.lower, interval.upper,
-                "propensities", reason, tuple(gates), tuple(evidence),
+                name, float(limit), "per episode", verdict, interval.estimate, interval.lower,
+                interval.upper, "propensities", reason, tuple(every), tuple(evidence),
             )
         )  # fmt: skip
     return tuple(verdicts)
+
+
+def _weights_gate(weights: Weights, undecided: bool) -> Gate:
+    """Of a bound that decides nothing: whether that is because few episodes carry weight."""
+    count, effective = len(weights.chosen), weights.effective
+    needed = max(FEWEST_EFFECTIVE, SMALLEST_SHARE * count)
+    thin = undecided and effective < needed
+    reason = f"the weights of {count} episodes count like {effective:.1f}"
+    return Gate("weights", not thin, reason + (f"; {needed:.0f} are needed." if thin else "."))
+
+
+def _interval(
+    mixed: F64, cost: F64, doubly: F64, most: float, R: float, error: float
+) -> tuple[Interval, list[Evidence]]:
+    """Bounds on the mean cost of an episode, each with the whole error, from (E, T) weights and costs."""
+    T = cost.shape[1]
+    weighted = (mixed * cost).sum(axis=1)
+    lower_bets: list[Callable[[float], F64]] = [Above(weighted, error).log_wealth]
+    estimate = float(doubly.mean())
+    if not math.isfinite(most):
+        low = lower_of(lower_bets[0], float(weighted.max()), error)
+        plain = Evidence("weighted costs", float(weighted.mean()), low, math.inf)
+        return Interval(max(estimate, 0.0), low, math.inf), [plain]
+    ceiling = T * most
+    # after the end the weight stays what it was, so the complement goes on with the last one
+    complement = Above((mixed * (most - cost)).sum(axis=1), error)
+
+    def of_complement(v: float) -> F64:
+        return complement.log_wealth(max(ceiling - v, 1e-12 * ceiling))
+
+    upper_bets: list[Callable[[float], F64]] = [of_complement]
+    steps = np.arange(T)
+    with np.errstate(over="ignore"):
+        products = R ** (steps + 1.0)  # of weights up to each step, at most; a lone member's and a mixture's
+        heaviest = most * float(products.sum())
+        highest = heaviest + float(((T - steps) * most * R**steps).sum())
+        lowest = -float(((T - steps) * most * products).sum())
+    if heaviest <= LARGEST_PRODUCT * ceiling:
+        direct = [Below(weighted, 0.0, heaviest, error, bold=bold) for bold in (False, True)]
+        controlled_bets = Below(doubly, lowest, highest, error)
+        upper_bets += [bet.log_wealth for bet in (*direct, controlled_bets)]
+        mirrored = Below(-doubly, -highest, -lowest, error)
+        lower_bets.append(lambda v: mirrored.log_wealth(-v))
+    upper = upper_of(lambda v: together([bet(v) for bet in upper_bets]), 0.0, ceiling, error)
+    top = max(float(weighted.max()), 1e-12 * ceiling)
+    lower = min(lower_of(lambda v: together([bet(v) for bet in lower_bets]), top, error), ceiling)
+    words = "complement of weighted costs" if len(upper_bets) == 1 else "weighted costs, doubly robust"
+    return (
+        Interval(min(max(estimate, lower), upper), lower, upper),
+        [Evidence(words, float(weighted.mean()), lower, upper)],
+    )
 
 
 def certify_propensities(
@@ -355,32 +358,40 @@ def certify_propensities(
     candidates: int = 1,
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
+    largest: float | None = None,
     known: Mapping[str, tuple[float, str]] | None = None,
     horizon: int | None = None,
     gamma: float | None = None,
     name: str = "policy",
 ) -> Certificate:
-    """The certificate of a policy from a log with propensities; arguments as for `certify_episodes`."""
+    """The certificate of a policy from a log with propensities; arguments as for `certify_episodes`.
+
+    largest: the most that pi(a|s) / mu(a|s) can be, if that is known.
+    """
     resolved = resolve_limits(limits, data.cost_names)
     T = horizon or data.horizon
     per_episode = [episode_limit(limit, gamma, T) for limit in resolved]
     ranges = Ranges.of(data.cost_names, largest_step_cost, largest_episode_cost, known=known)
     ranges.check_steps(data.costs, data.episodes.starts)
     ranges.check_episodes(data.episodes.costs)
-    seen = np.maximum(data.costs.max(axis=0).astype(np.float64), 1.0)
-    most = np.where(np.isfinite(ranges.step), ranges.step, seen)
     error = error_of_each(confidence, len(per_episode), candidates)
-    rates = [limit.value if limit.unit == "step" else 0.0 for limit in resolved]
+    rates = np.array([limit.value if limit.unit == "step" else 0.0 for limit in resolved])
     found = judge_propensities(
-        data, policy, data.cost_names, per_episode, most.tolist(), error, unlived=rates, horizon=T
-    )
-    verdicts = tuple(
-        under_range(one, ranges, i, T, float(data.costs[:, i].max())) for i, one in enumerate(found)
-    )
+        data, policy, data.cost_names, per_episode, np.minimum(ranges.step, ranges.episode).tolist(), error,
+        unlived=rates.tolist(), horizon=T, largest=largest,
+    )  # fmt: skip
+    ceiling = ranges.largest(T, rates)
+    verdicts = []
+    for i, one in enumerate(found):
+        seen = float(data.costs[:, i].max())
+        verdicts.append(under_range(one.at_most(float(ceiling[i])), ranges, i, T, seen))
+    R, why = largest_weight(data, episode_weights(data, policy, T).ratios, largest)
+    heavy = [f"an action is at most {R:g} times as likely as in the log ({why})."] if why else []
     assumptions = (
         "the propensities are those of the policies that acted, and episodes are independent.",
         *ranges.notes(),
+        *heavy,
         *unit_notes(resolved, per_episode),
     )
     evidence = f"{int(data.episodes.complete.sum())} logged episodes with propensities."
-    return Certificate(name, confidence, verdicts, candidates, evidence, assumptions)
+    return Certificate(name, confidence, tuple(verdicts), candidates, evidence, assumptions)

@@ -101,6 +101,16 @@ class LimitVerdict:
     share_over: float | None = None
     condition: str = ""
 
+    def at_most(self, ceiling: float) -> LimitVerdict:
+        """The verdict where an episode is known to cost at most `ceiling`."""
+        if self.upper <= ceiling:
+            return self
+        interval = Interval(min(self.estimate, ceiling), self.lower, ceiling)
+        verdict, reason = self.verdict, self.reason
+        if verdict == "abstain":
+            verdict, reason = decide(interval, self.limit, self.gates)
+        return replace(self, verdict=verdict, reason=reason, estimate=interval.estimate, upper=ceiling)
+
     def __str__(self) -> str:
         return f"{self.verdict.upper()}  {self.cost} <= {self.limit:g} {self.unit}: {self.reason}"
 

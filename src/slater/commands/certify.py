@@ -65,6 +65,9 @@ class Options:
     largest_episode_cost: Repeated = ()
     """NUMBER or NAME=NUMBER: what an episode costs at most, where that is less than all of its steps at their
     most; the bounds get narrower"""
+    largest_weight: float | None = None
+    """with propensities: how many times as likely as in the log an action can be at most under the policy;
+    the bounds get narrower. Known by itself where every action was always logged with one probability"""
     horizon: int | None = None
     """steps of an episode; by default as in training, or as the evidence says"""
     deterministic: bool = False
@@ -99,7 +102,8 @@ def run(args: list[str]) -> int:
             episodes=options.episodes, at_most=options.at_most if options.until_decided else None,
             own=options.own, candidates=options.candidates,
             largest_step_cost=options.largest_step_cost or None,
-            largest_episode_cost=options.largest_episode_cost or None, horizon=options.horizon,
+            largest_episode_cost=options.largest_episode_cost or None,
+            largest_weight=options.largest_weight, horizon=options.horizon,
             seed=options.seed, workers=options.workers, deterministic=options.deterministic,
             progress=lambda episode: progress.advance(bar),
         )  # fmt: skip
@@ -143,6 +147,8 @@ def _refuse_unused(options: Options, given: frozenset[str]) -> None:
     if "data" in given and (options.own or options.env):
         which = "--own" if options.own else "--env"
         raise InputError(f"--data has no part in a verdict by {which}; leave one of them out.")
+    if "largest_weight" in given and (options.own or options.env):
+        raise InputError("--largest-weight is about a log with propensities; give the log with --data.")
     if options.until_decided and "episodes" in given:
         raise InputError("--episodes is a fixed number; with --until-decided give --at-most.")
     if "at_most" in given and not options.until_decided:
