@@ -23,7 +23,7 @@ all_domains = pytest.mark.parametrize("domain", SIZES)
 
 
 def physics_of(env):
-    return env.unwrapped.dm_env.physics
+    return env.env.dm_env.physics
 
 
 def root_up(quaternion):
@@ -83,7 +83,7 @@ def stepped_copy(env, action):
 
     physics = physics_of(env)
     model, data = physics.model.ptr, copy.copy(physics.data.ptr)
-    substeps = round(env.unwrapped.dm_env.control_timestep() / model.opt.timestep)
+    substeps = round(env.env.dm_env.control_timestep() / model.opt.timestep)
     data.ctrl[:] = action
     if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
         mujoco.mj_step(model, data)

@@ -104,8 +104,9 @@ def horizon_of(env: ConstrainedEnv) -> int:
 
     An episode that ended by itself says little; then at least `USUAL_HORIZON`.
     """
-    if env.spec is not None and env.spec.max_episode_steps:
-        return env.spec.max_episode_steps
+    spec = env.env.spec
+    if spec is not None and spec.max_episode_steps:
+        return spec.max_episode_steps
     observation, _ = env.reset(seed=0)
     actor = RandomPolicy(env.action_space).begin(rng=np.random.default_rng(0))
     for step in range(1, TRIED_STEPS + 1):

@@ -3,7 +3,7 @@
 from slater.envs.baseline import RandomPolicy
 from slater.envs.episode import Episode, Transitions
 from slater.envs.evaluation import Rollout, Summary, record, rollout
-from slater.envs.making import IDS, make
+from slater.envs.making import IDS, make, register
 from slater.envs.scores import DSRL_RETURNS, Scores, dsrl_scores
 from slater.envs.workers import Workers
 
@@ -22,3 +22,5 @@ __all__ = [
     "record",
     "rollout",
 ]
+
+register()

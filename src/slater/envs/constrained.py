@@ -70,15 +70,18 @@ def chosen_costs(env_id: str, costs: Any, available: tuple[str, ...] | None = No
     return names
 
 
-class ConstrainedEnv(gym.Wrapper[NDArray[np.float64], Any, Any, Any]):
+class ConstrainedEnv(gym.Env[NDArray[np.float64], Any]):
     """A Gymnasium environment with named costs; made by `slater.envs.make`.
 
-    Attributes: `env_id`, the id it was made from; `cost_names`, the order of `info["costs"]`, which is
-    also the order of every cost vector of shape `(I,)` that rollouts report.
+    It is no wrapper: what it is made of has no costs by name, other seeds, or a spec of its own, so
+    `unwrapped` is this. Attributes: `env`, the simulator; `env_id`, the id it was made from; `cost_names`,
+    the order of `info["costs"]`, which is also the order of every cost vector of shape `(I,)` that rollouts
+    report.
     """
 
     def __init__(self, env: gym.Env[Any, Any], env_id: str, cost_names: tuple[str, ...]) -> None:
-        super().__init__(env)
+        self.env = env
+        self.observation_space, self.action_space = env.observation_space, env.action_space
         space = env.action_space
         if not isinstance(space, gym.spaces.Discrete | gym.spaces.Box):
             raise InputError(
@@ -92,6 +95,7 @@ class ConstrainedEnv(gym.Wrapper[NDArray[np.float64], Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """Start an episode; the info has zero costs, so that its keys never change."""
+        super().reset(seed=seed)
         observation, info = self.env.reset(seed=seed, options=options)
         return observation, {**info, "cost": 0.0, "costs": dict.fromkeys(self.cost_names, 0.0)}
 
@@ -105,3 +109,11 @@ class ConstrainedEnv(gym.Wrapper[NDArray[np.float64], Any, Any, Any]):
         named: Mapping[str, float] = info["costs"]
         costs = {name: named[name] for name in self.cost_names}
         return observation, float(reward), terminated, truncated, {**info, "costs": costs}
+
+    def close(self) -> None:
+        """Close the simulator."""
+        self.env.close()
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """An attribute of this, or of the simulator."""
+        return super().get_wrapper_attr(name) if hasattr(self, name) else self.env.get_wrapper_attr(name)

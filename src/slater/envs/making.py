@@ -14,7 +14,7 @@ from slater.errors import InputError
 if TYPE_CHECKING:
     from slater.envs.constrained import ConstrainedEnv
 
-__all__ = ["IDS", "make", "split_id"]
+__all__ = ["IDS", "gymnasium_id", "make", "register", "split_id"]
 
 _BULLET_TASKS = tuple(
     f"{agent}{task}" for agent in ("Ball", "Car", "Drone", "Ant") for task in ("Run", "Circle")
@@ -50,7 +50,8 @@ def make(env_id: str, **options: Any) -> ConstrainedEnv:
     - `"rwrl/cartpole"`, `walker`, `quadruped`, `humanoid`; options `safety_coeff` in [0, 1] and `costs`.
     - `"module:callable"` or a Gymnasium id; options `costs`, `max_episode_steps`, and the environment's own.
 
-    Options may also stand in the id: `"rwrl/walker?safety_coeff=0.5&costs=joint_velocity"`.
+    Options may also stand in the id: `"rwrl/walker?safety_coeff=0.5&costs=joint_velocity"`. The environments
+    with a name of ours are `gymnasium.make("slater/BallRun-v0")` and so on too, once this is imported.
     """
     if importlib.util.find_spec("gymnasium") is None:
         raise InputError(f"gymnasium is not installed; run: {GYMNASIUM}")
@@ -77,7 +78,33 @@ def make(env_id: str, **options: Any) -> ConstrainedEnv:
         from slater.envs import foreign
 
         env, names = foreign.load(name, costs=costs, **options)
-    return ConstrainedEnv(env, env_id, names)
+    made = ConstrainedEnv(env, env_id, names)
+    if name in IDS:
+        import gymnasium
+
+        made.spec = gymnasium.spec(gymnasium_id(name))
+        made.spec.kwargs = {"env_id": env_id, **({} if costs is None else {"costs": costs}), **options}
+    return made
+
+
+def gymnasium_id(env_id: str) -> str:
+    """`"slater/BallRun-v0"` for `"bullet/BallRun"`."""
+    return f"slater/{env_id.partition('/')[2]}-v0"
+
+
+def register() -> None:
+    """Make the environments of ours known to Gymnasium, where it is installed."""
+    if importlib.util.find_spec("gymnasium") is None:
+        return
+    import gymnasium
+
+    for env_id in IDS:
+        if gymnasium_id(env_id) not in gymnasium.registry:
+            # they check actions and cut episodes themselves: what is made is what `make` gives
+            gymnasium.register(
+                gymnasium_id(env_id), f"{__name__}:make", order_enforce=False, disable_env_checker=True,
+                kwargs={"env_id": env_id},
+            )  # fmt: skip
 
 
 def _own_class(family: str) -> Any:
