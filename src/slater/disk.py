@@ -22,6 +22,7 @@ __all__ = [
     "append_json_line",
     "digest_of",
     "locked",
+    "make_folder",
     "read_json",
     "read_json_lines",
     "take_back_cut_line",
@@ -63,6 +64,15 @@ def write_atomic(path: str | os.PathLike[str], content: bytes) -> None:
             os.close(folder)
 
 
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """A folder for what is to be written, with those above it; one sentence if it cannot be made."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {path} cannot be made: {error.strerror}.") from error
+    return Path(path)
+
+
 # -- JSON ---------------------------------------------------------------------------------------------------
 
 
@@ -85,17 +95,16 @@ def read_json(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
 
 
 def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """All whole lines of a file of JSON objects; a last line that is being written is left out."""
+    """All JSON objects of a file of lines; one that is being written, and strays, are left out."""
     rows: list[dict[str, Any]] = []
     if Path(path).is_file():
         for line in Path(path).read_text(errors="replace").splitlines():
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
-                break
-            if not isinstance(row, dict):
-                break
-            rows.append(row)
+                continue
+            if isinstance(row, dict):
+                rows.append(row)
     return rows
 
 

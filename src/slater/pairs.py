@@ -18,8 +18,13 @@ def parse_pair(text: str, what: str = "setting") -> tuple[str, str]:
 
 
 def parse_pairs(texts: Iterable[str], what: str = "setting") -> dict[str, str]:
-    """Every `NAME=VALUE`, by name; the last one of a name counts."""
-    return dict(parse_pair(text, what) for text in texts)
+    """Every `NAME=VALUE`, by name; a name may come once."""
+    found: dict[str, str] = {}
+    for name, value in (parse_pair(text, what) for text in texts):
+        if name in found:
+            raise InputError(f"the {what} {name} is given twice, as {found[name]} and as {value}; keep one.")
+        found[name] = value
+    return found
 
 
 def parse_values(texts: Iterable[str], what: str, example: str) -> dict[str, tuple[str, ...]]:

@@ -49,7 +49,7 @@ def test_a_sweep_over_seeds_runs_every_seed_and_another_plan_is_refused_by_what_
     capsys.readouterr()
     for changed, words in (
         (["--limit", "9", "--seeds", "2"], "limits c0=5, not c0=9"),
-        (["--limit", "5", "--seeds", "3", "--set", "hidden=32"], "hidden 16, not 32"),
+        (["--limit", "5", "--seeds", "3", "--set", "keep_every=7"], "keep_every 2500, not 7"),
         (["--limit", "5", "--seeds", "2", "--log-every", "7"], "log_every 100, not 7"),
     ):
         assert sweep(data, out, *changed) == 2

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 from slater.limit_status import LimitStatus
+from slater.limits import LARGEST
 from slater.mixing import best_mixture
 
 __all__ = ["Column", "Frontier", "Point", "Pool", "mix", "trace"]
@@ -248,8 +249,9 @@ def trace(
     axes = [sorted({float(x) for x in grid}) for grid in grids]
     if len(axes) != costs or any(not axis for axis in axes):
         raise InputError(f"give limits to solve for, one list for each of {', '.join(pool.cost_names)}.")
-    if any(x < 0 for axis in axes for x in axis):
-        raise InputError("a limit is below 0; limits are sums per episode and at least 0.")
+    for x in (x for axis in axes for x in axis):
+        if not 0 <= x <= LARGEST:
+            raise InputError(f"the limit {x:g} is not from 0 to {LARGEST:g}; limits are sums per episode.")
     mesh = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, costs)
     points = tuple(mix(pool, row.tolist(), margin=margin, deviations=deviations) for row in mesh)
     columns = {c.name: (c.reward, *c.costs) for c in pool.columns}

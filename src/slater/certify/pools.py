@@ -16,7 +16,7 @@ from slater.certify.frontier import Column, Frontier, Point, Pool, mix
 from slater.certify.subjects import Subject, find_policy
 from slater.certify.verdict import episode_limit
 from slater.data import Dataset
-from slater.disk import write_atomic
+from slater.disk import make_folder, write_atomic
 from slater.errors import InputError, InputWarning
 from slater.limit_status import LimitStatus
 from slater.limits import Limit, Limits, limit_list, resolve_limits
@@ -266,8 +266,7 @@ def mixed_contract(
 def _write_mix(
     out: str | Path, mixture: Mixture, point: Point, sources: Sequence[str], margin: float
 ) -> None:
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(out)
     save(mixture, folder / "mixture.safetensors")
     record = {"runs": list(sources), "margin": margin, "unit": "per episode", **asdict(point)}
     if not point.within:
@@ -310,5 +309,3 @@ def _refuse_run(out: str | Path) -> None:
     """A mixture is not written over that of a run, whose estimates would be of another policy."""
     if is_run(out):
         raise InputError(f"{out} holds a run with a policy and estimates of its own; choose another folder.")
-    if Path(out).exists() and not Path(out).is_dir():
-        raise InputError(f"{out} is a file; give a folder for the mixture.")

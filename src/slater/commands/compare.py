@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from slater.commands.parse import Positional, parse
+from slater.commands.parse import Positional, parse_given
 from slater.commands.runs import run_table
 from slater.disk import digest_of
 from slater.errors import InputError
@@ -50,7 +50,9 @@ class Options:
 
 def run(args: list[str]) -> int:
     """Entry point of `slater compare`."""
-    options = parse(Options, args, "compare")
+    options, given = parse_given(Options, args, "compare")
+    if options.env is None and (idle := given & {"episodes", "seed"}):
+        raise InputError(f"--{min(idle)} is of episodes that are measured; name the environment with --env.")
     saved = [open_run(folder) for place in options.runs for folder in _folders(place)]
     finished = [one for one in saved if one.finished]
     for one in saved:

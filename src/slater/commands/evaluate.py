@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from slater.commands.parse import Positional, Repeated, parse
+from slater.commands.parse import Positional, Repeated, parse_given
 from slater.commands.runs import run_table
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
@@ -67,9 +67,8 @@ class Options:
 
 def run(args: list[str]) -> int:
     """Entry point of `slater evaluate`."""
-    options = parse(Options, args, "evaluate")
-    if options.mixture + options.last + options.members > 1:
-        raise InputError("choose one of --mixture, --last and --members.")
+    options, given = parse_given(Options, args, "evaluate")
+    _refuse_without_effect(options, given)
     saved = _saved(options.run)
     env = options.env or _own_env(options.run, saved)
     if env is None:
@@ -94,11 +93,11 @@ def run(args: list[str]) -> int:
         )  # fmt: skip
     # the DSRL scores are about the scalar cost, so they need a single limit
     limit = next(iter(limits.values())) if len(limits) == 1 else None
-    given = [Limit.parse(limit.given) for limit in saved.task.limits] if saved else []
+    stated = [Limit.parse(limit.given) for limit in saved.task.limits] if saved else []
     if options.limit and saved:
-        given = list(resolve_limits(options.limit, saved.task.costs))
+        stated = list(resolve_limits(options.limit, saved.task.costs))
     horizon = saved.task.horizon if saved else None
-    verdicts = _verdicts(result, given, limits, horizon)
+    verdicts = _verdicts(result, stated, limits, horizon)
     if cut := result.cut_short(horizon):
         print(
             f"slater: warning: {cut} of {len(result)} episodes were cut by the environment's time limit, "
@@ -120,6 +119,18 @@ def run(args: list[str]) -> int:
         words = f"{_WORDS[verdict['status']]} the limit {verdict['limit']:g}"
         print(f"{verdict['cost']}: {measured}, {words}; {above}")
     return 0
+
+
+def _refuse_without_effect(options: Options, given: frozenset[str]) -> None:
+    """An option that would do nothing is refused."""
+    if options.mixture + options.last + options.members > 1:
+        raise InputError("choose one of --mixture, --last and --members.")
+    if options.run.is_file():
+        for name in sorted(given & {"mixture", "last", "members"}):
+            raise InputError(f"--{name} is for the folder of a run; {options.run} is one policy.")
+    if options.members:
+        for name in sorted(given & {"limit", "deterministic", "workers"}):
+            raise InputError(f"--{name} does nothing with --members, which runs every kept policy as it is.")
 
 
 def _saved(path: Path) -> SavedRun | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from slater.commands.parse import Positional, parse
 from slater.disk import digest_of, read_json
+from slater.errors import InputError
 from slater.runs import open_run
 
 __all__ = ["run"]
@@ -36,6 +37,10 @@ def run(args: list[str]) -> int:
     from slater.policy.onnx_file import OPSET, save_onnx
 
     options = parse(Options, args, "export")
+    if options.onnx.is_dir():
+        raise InputError(f"{options.onnx} is a folder; name the file to write, for example policy.onnx.")
+    if not options.onnx.parent.is_dir():
+        raise InputError(f"there is no folder {options.onnx.parent} for {options.onnx.name}; make it first.")
     contract: dict[str, Any] = {}
     path = options.policy
     if path.is_dir():

@@ -47,7 +47,7 @@ def run(args: list[str]) -> int:
     from slater.certify.frontier import Pool, trace
     from slater.certify.pictures import draw_frontier, frontier_html
     from slater.certify.pools import episode_limits, pool_of_runs, with_log
-    from slater.disk import write_atomic
+    from slater.disk import make_folder, write_atomic
     from slater.runs import open_run
     from slater.runs.log import load_log
 
@@ -64,8 +64,7 @@ def run(args: list[str]) -> int:
         frontier = with_log(frontier, load_log(saved[0].run, source))
     elif options.data:
         raise InputError(f"there is no file {source}.")
-    out = options.out or options.runs[0]
-    out.mkdir(parents=True, exist_ok=True)
+    out = make_folder(options.out or options.runs[0])
     record = frontier.as_dict()
     write_atomic(out / "frontier.json", (json.dumps(record, indent=1) + "\n").encode())
     write_atomic(out / "frontier.html", frontier_html(frontier).encode())

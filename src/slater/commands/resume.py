@@ -26,7 +26,6 @@ _FREE = frozenset(
         "tensorboard",
         "wandb",
         "all_threads",
-        "processes",
         "require_limits",
     }
 )
@@ -36,7 +35,7 @@ def refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
     """Refuse, by name, what a resumed run cannot change; the same value again is no change."""
     for name in sorted(given - _FREE):
         word = f"--{name.replace('_', '-')}"
-        if name in ("out", "seeds", "sweep", "engine", "settings", "hold_out"):
+        if name in ("out", "seeds", "sweep", "engine", "processes", "settings", "hold_out"):
             raise InputError(f"{word} is for new runs; a run that is resumed stays in {options.resume}.")
         before: Any
         now: Any
@@ -52,6 +51,8 @@ def refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
                         "train anew."
                     )
             continue
+        elif name == "no_estimate":
+            before, now = not run.estimate, options.no_estimate
         elif name in _READING:
             before, now = _words(run.reading), _words(options.reading.record())
         else:

@@ -23,6 +23,7 @@ from slater.commands.train_options import (
 )
 from slater.commands.verdicts import print_verdicts
 from slater.disk import locked
+from slater.errors import InputError
 from slater.jobs.sweep import TrainJob
 from slater.progress import PlainLive
 from slater.runs import read_result
@@ -44,6 +45,10 @@ def sweep(options: Options) -> int:
         import jax
 
         engine = "processes" if jax.default_backend() == "cpu" else "vmap"
+    if engine == "processes" and options.all_threads:
+        raise InputError("--all-threads is for one run, or --engine vmap: each process of a sweep has one.")
+    if engine == "vmap" and options.processes is not None:
+        raise InputError("--processes is for a sweep of processes; this one runs as one program (--engine).")
     failures: dict[Path, str] = {}
 
     def work() -> Sequence[Path]:

@@ -26,14 +26,20 @@ def run(args: list[str]) -> int:
     """Entry point of `slater train`."""
     options, given = parse_given(Options, args, "train")
     if options.settings:
+        if more := sorted(given - {"settings", "algorithm"}):
+            raise InputError(f"--settings lists settings and trains nothing; leave --{more[0]} out.")
         return _print_settings(options.algorithm)
     if options.resume is not None:
         return exit_code(lambda: _resume(options, given), options.require_limits)
     if options.data is None:
         options = replace(options, data=_sample())
     swept = options.seeds is not None or bool(options.sweep)
-    if not swept and options.engine == "vmap":
-        raise InputError("--engine vmap is for sweeps; add --seeds N or --sweep NAME=V1,V2,...")
+    if "seed" in given and any(text.partition("=")[0].strip() == "seed" for text in options.sweep):
+        raise InputError("seed is given twice, by --seed and by --sweep; keep one of them.")
+    for name in sorted(given & {"engine", "processes"}) if not swept else ():
+        raise InputError(f"--{name} is for sweeps; add --seeds N or --sweep NAME=V1,V2,...")
+    for name in sorted(given & {"eval_every", "eval_episodes"}) if options.env is None else ():
+        raise InputError(f"--{name.replace('_', '-')} is of rollouts while training; name --env too.")
     if swept:
         return sweep(options if options.out else replace(options, out=_new_folder(options, "sweep")))
     return exit_code(lambda: _train(options), options.require_limits)

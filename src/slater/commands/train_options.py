@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from slater.commands.parse import Positional, Repeated
 from slater.commands.reading import Reading
+from slater.errors import InputError
 from slater.pairs import parse_pairs
 from slater.runs import LimitStatus, read_result
 
@@ -67,7 +68,7 @@ class Options:
     env: str | None = None
     """environment for rollouts while training, for example bullet/BallCircle"""
     eval_every: int | None = None
-    """iterations between rollouts (with --env; 2500 by default)"""
+    """iterations between rollouts (with --env; 2500 by default); the last iteration has one too"""
     eval_episodes: int = 10
     """episodes per rollout"""
     log_every: int = 100
@@ -129,6 +130,10 @@ def run_of_point(options: Options, point: Mapping[str, str]) -> tuple[list[str],
     """Limits, settings and seed of one run, `point` of a sweep overruling what is given for all."""
     limits = list(options.limit)
     settings: dict[str, Any] = parse_pairs(options.set)
+    names = [*settings, *(name.replace("-", "_") for name in point if name != "seed")]
+    names += ["steps"] * (options.steps is not None) + ["limit"] * bool(limits)
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"{twice} is given twice, by options that contradict each other; keep one of them.")
     if options.steps is not None:
         settings["steps"] = options.steps
     for name, value in point.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -313,8 +314,14 @@ def _member(row: Mapping[str, Any]) -> Member:
     step, kind = int(row["step"]), row["kind"]
     estimates = _numbers(row.get("estimates"))
     spread = _numbers(row.get("spread"))
-    return Member(step, str(kind), float(row["weight"]), estimates, bool(row.get("careful", False)), spread)
+    return Member(step, str(kind), _finite(row["weight"]), estimates, bool(row.get("careful", False)), spread)
 
 
 def _numbers(values: Mapping[str, Any] | None) -> dict[str, float] | None:
-    return None if values is None else {str(name): float(value) for name, value in values.items()}
+    return None if values is None else {str(name): _finite(value) for name, value in values.items()}
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(number := float(value)):
+        raise ValueError(f"it holds {value}, which is no finite number")
+    return number

@@ -122,6 +122,6 @@ def _read(name: str, value: Any, hint: Any) -> Any:
         return int(float(value)) if hint is int else hint(value)
     except InputError:
         raise
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         kind = getattr(hint, "__name__", str(hint))
         raise InputError(f"the setting {name} must be of type {kind}, not {value!r}.") from None

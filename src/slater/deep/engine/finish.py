@@ -40,6 +40,11 @@ def finish(
         folder.keep_columns(check.columns, state, steps)
     policies = folder.policies(last)
     weights, members = algorithm.weigh(task, state, data, folder.members, policies, key, tick, check)
+    # an estimate that is not finite is none
+    members = [
+        m if np.isfinite(m.estimates or 0.0).all() else replace(m, estimates=None, spread=None)
+        for m in members
+    ]
     chosen = [k for k in range(len(members)) if weights[k] > 0]
     mixture = Mixture(tuple(policies[k].export(task) for k in chosen), weights[chosen])
     details = {**algorithm.report(task, state, members, weights), **check.report}

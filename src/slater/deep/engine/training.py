@@ -8,6 +8,8 @@ evaluation, a checkpoint, a change of phase, the next shard of data larger than 
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,7 +38,7 @@ from slater.deep.engine.iterations import (
     compile_chunk,
     initial_state,
 )
-from slater.deep.engine.sources import BatchSource, Shards, Whole, fits
+from slater.deep.engine.sources import BatchSource, Shards, Whole, fits, row_bytes
 from slater.deep.task import Task
 from slater.disk import locked
 from slater.errors import InputError
@@ -202,6 +204,23 @@ def open_data(
     return algorithm, task, Whole(algorithm.data(dataset, task, on_device(dataset, task)))
 
 
+def _refuse_too_large(algorithm: Algorithm[Any, Any], dataset: Dataset | StoredDataset) -> None:
+    """Say before training that networks or minibatches cannot be in the machine's memory."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not known on this system
+        return
+    widths = algorithm.config.hidden
+    weights = max((a * b for a, b in itertools.pairwise(widths)), default=widths[0]) * 4
+    batch = algorithm.config.batch_size * row_bytes(dataset)
+    if max(weights, batch) > memory / 4:
+        what, value = ("batch_size", algorithm.config.batch_size) if batch > weights else ("hidden", widths)
+        raise InputError(
+            f"{what}={value} needs {max(weights, batch) / 2**30:.3g} GB of memory for one array; this "
+            f"machine has {memory / 2**30:.3g} GB: lower it."
+        )
+
+
 class Training:
     """One run in progress: `go` alone, or `begin`, `record`, `end` around a loop that several runs share."""
 
@@ -216,6 +235,7 @@ class Training:
             opened = open_data(run, algorithm_of(run, dataset), dataset)
         self.algorithm, self.task, self.source = opened
         refuse_other_task(folder, run, self.task)
+        _refuse_too_large(self.algorithm, dataset)
         self.extends: Record | None = None  # written when all that could refuse it has been asked
         self.key = jax.random.key(run.seed)
 
@@ -291,9 +311,10 @@ class Training:
         self._check(bad, row)
         if self.algorithm.keeps(step) and (kept := self.algorithm.member(self.task, state, step)):
             self.folder.keep(*kept)
-        if self.run.env and self.run.eval_every and step % self.run.eval_every == 0:
+        last = step == self.algorithm.config.steps
+        if self.run.env and self.run.eval_every and (step % self.run.eval_every == 0 or last):
             row = row | self._evaluate(state, step)
-        if step % self.run.log_every == 0 or step == self.algorithm.config.steps:
+        if step % self.run.log_every == 0 or last:
             head = {"step": step, "phase": phase, "steps_per_second": rate}
             line = {**head, "seconds": round(time.perf_counter() - self._clock, 3), **row}
             self._metrics.write(line)
