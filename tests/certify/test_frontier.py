@@ -76,5 +76,5 @@ def test_bad_input_gets_one_sentence() -> None:
         mix(_pool(), [1.0], margin=1.0)
     with pytest.raises(InputError, match="cannot be drawn"):
         trace(_pool(costs=3))
-    with pytest.raises(InputError, match="below 0"):
+    with pytest.raises(InputError, match="not from 0 to"):
         trace(_pool(), [[-1.0]])
