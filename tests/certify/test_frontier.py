@@ -78,3 +78,22 @@ def test_bad_input_gets_one_sentence() -> None:
         trace(_pool(costs=3))
     with pytest.raises(InputError, match="not from 0 to"):
         trace(_pool(), [[-1.0]])
+
+
+def test_a_frontier_is_told_in_ten_rows_and_a_mixture_in_one() -> None:
+    alone = Pool(("cost",), (Column("only", 3.0, (8.0,)),))
+    told = trace(alone, [np.linspace(1, 60, 30)]).rows()
+    assert [(p.within, p.limits[0] <= 11.0, last) for p, last in told] == [
+        (False, True, False),
+        (True, True, True),
+    ]
+    for costs in (1, 2):
+        frontier = trace(_pool(costs=costs), marked=[(20.0,) * costs])
+        rows = [p for p, _ in frontier.rows()]
+        assert 2 <= len(rows) <= 10
+        mixtures = [tuple(sorted((n, round(w, 6)) for n, w in p.weights.items())) for p in rows if p.within]
+        assert len(set(mixtures)) == len(mixtures)
+        # from the poorest to the richest that there is
+        assert rows[-1].reward == pytest.approx(max(p.reward for p in frontier.points))
+        assert [p.reward for p in rows] == sorted(p.reward for p in rows)
+        assert len(frontier.table().splitlines()) == len(rows) + 1

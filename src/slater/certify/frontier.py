@@ -204,14 +204,48 @@ class Frontier:
             "cohorts": {k: list(v) for k, v in (self.cohorts or {}).items()},
         }
 
-    def table(self) -> str:
-        """One line per point: limits, reward, costs, prices."""
-        lines = [f"{'limit':>16} {'reward':>10} {'at least':>10} {'cost':>16} {'price of one more unit':>24}"]
+    def rows(self, most: int = 10) -> list[tuple[Point, bool]]:
+        """At most `most` points, evenly over the frontier, one for each mixture.
+
+        With each point: whether it is the last mixture along the one limit, which every higher limit keeps
+        too. Limits that no mixture keeps are one row, the highest of them.
+        """
+        found: list[Point] = []
         for p in self.points:
+            same = found and found[-1].within == p.within and (not p.within or _alike(found[-1], p))
+            if not same:
+                found.append(p)
+            elif not p.within:
+                found[-1] = p
+        if len(self.cost_names) > 1:
+            # neighbours of a map are not neighbours in this order: each mixture once, poorest first
+            unique: list[Point] = []
+            for p in sorted((p for p in found if p.within), key=lambda p: (p.reward, p.limits)):
+                if not any(_alike(p, one) for one in unique):
+                    unique.append(p)
+            found = unique or found[:1]
+        if len(found) > most:
+            kept = {round(k * (len(found) - 1) / (most - 1)) for k in range(most)}
+            found = [p for k, p in enumerate(found) if k in kept]
+        ends = len(self.cost_names) == 1 and found and not any(found[-1].prices)
+        return [(p, bool(ends) and p is found[-1]) for p in found]
+
+    def table(self) -> str:
+        """One line per row: limits, reward, costs, prices."""
+        lines = [f"{'limit':>16} {'reward':>10} {'at least':>10} {'cost':>16} {'price of one more unit':>24}"]
+        for p, last in self.rows():
             price = ", ".join(f"{x:.3g}" for x in p.prices) if p.within else "out of reach"
             limit, cost = (", ".join(f"{x:.4g}" for x in values) for values in (p.limits, p.costs))
-            lines.append(f"{limit:>16} {p.reward:>10.4g} {p.reward_low:>10.4g} {cost:>16} {price:>24}")
+            more = f"{limit}+" if last else limit
+            lines.append(f"{more:>16} {p.reward:>10.4g} {p.reward_low:>10.4g} {cost:>16} {price:>24}")
         return "\n".join(lines)
+
+
+def _alike(a: Point, b: Point) -> bool:
+    """Whether two points are the same mixture."""
+    return a.weights.keys() == b.weights.keys() and all(
+        abs(weight - b.weights[name]) < 1e-6 for name, weight in a.weights.items()
+    )
 
 
 def trace(

@@ -86,7 +86,7 @@ def run(args: list[str]) -> int:
     """Entry point of `slater certify`."""
     options, given = parse_given(Options, args, "certify")
     from slater.certify.judge import certify_many, find_policy
-    from slater.report.certificate import certificate_html
+    from slater.report.certificate import save_certificate
 
     if not options.policy:
         raise InputError("name what is to be certified: a run, a policy file or MODULE:FUNCTION.")
@@ -112,11 +112,7 @@ def run(args: list[str]) -> int:
         folder = options.out / str(number + 1) if several and options.out else options.out or subject.folder
         folders.append(folder)
         if folder is not None:
-            from slater.disk import write_atomic
-
-            folder.mkdir(parents=True, exist_ok=True)
-            certificate.save(folder / "certificate.json")
-            write_atomic(folder / "certificate.html", certificate_html(certificate.as_dict()).encode())
+            save_certificate(folder, certificate.as_dict())
     code = found[0].exit_code if not several else _exit_code([one.verdict for one in found])
     if options.json:
         records = [one.as_dict() for one in found]
@@ -132,7 +128,7 @@ def run(args: list[str]) -> int:
     for line in found[0].assumptions:
         print(f"taken for granted: {line}")
     if folders[0] is not None:
-        print(f"certificate.json and certificate.html are in {folders[0]}")
+        print(f"certificate.json and .html are in {folders[0]}, earlier ones in certificates.jsonl")
     return code
 
 

@@ -216,14 +216,13 @@ def _with_error(values: NDArray[np.floating], digits: int) -> str:
 def _certificate(options: DemoArgs) -> Certificate:
     """The verdict on the mixture by episodes that run until there is one, written beside the policy."""
     from slater.certify.judge import certify
-    from slater.report.certificate import certificate_html
+    from slater.report.certificate import save_certificate
 
     certificate = certify(
         options.out, limits=[options.limit], env=ENV, at_most=options.episodes,
         workers=min(2, os.cpu_count() or 1),
     )  # fmt: skip
-    certificate.save(options.out / "certificate.json")
-    (options.out / "certificate.html").write_text(certificate_html(certificate.as_dict()))
+    save_certificate(options.out, certificate.as_dict())
     return certificate
 
 

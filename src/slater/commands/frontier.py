@@ -45,9 +45,9 @@ def run(args: list[str]) -> int:
     """Entry point of `slater frontier`."""
     options = parse(Options, args, "frontier")
     from slater.certify.frontier import Pool, trace
-    from slater.certify.pictures import draw_frontier, frontier_html
     from slater.certify.pools import episode_limits, pool_of_runs, with_log
     from slater.disk import make_folder, write_atomic
+    from slater.report.frontier import draw_frontier, frontier_html
     from slater.runs import open_run
     from slater.runs.log import load_log
 

@@ -1,22 +1,47 @@
-"""`certificate.html`: a verdict with its evidence, for a person; no script, no network."""
+"""A certificate in a folder, with those before it, and as a page for a person; no script, no network."""
 
 from __future__ import annotations
 
+import json
 import math
+from datetime import UTC, datetime
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from slater.report.svg import COLOURS, Plot, page
+from slater.disk import append_json_line, make_folder, read_json_lines, write_atomic
+from slater.report.pages import page, table
+from slater.report.svg import COLOURS, Plot
 
-__all__ = ["certificate_html"]
+__all__ = ["HISTORY", "between", "bins_of", "certificate_html", "earlier", "save_certificate"]
+
+#: the file that keeps every certificate made in a folder, a line each, oldest first
+HISTORY = "certificates.jsonl"
 
 WORDS = {
     "pass": "Pass", "fail": "Fail", "abstain": "No verdict",
     "rollouts": "episodes of the policy itself", "propensities": "logged propensities",
     "estimates": "estimates from the log alone", "exact": "counted transitions of a finite problem",
 }  # fmt: skip
+
+
+def save_certificate(folder: Path, record: dict[str, Any]) -> None:
+    """Write certificate.json and certificate.html, and keep the record beside those of before."""
+    make_folder(folder)
+    write_atomic(folder / "certificate.json", (json.dumps(record, indent=1) + "\n").encode())
+    write_atomic(folder / "certificate.html", certificate_html(record).encode())
+    # what pictures need stays in the newest alone
+    kept = {name: value for name, value in record.items() if name != "details"}
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    append_json_line(folder / HISTORY, {"made": made, **kept})
+
+
+def earlier(folder: Path) -> list[dict[str, Any]]:
+    """The certificates that were made in a folder before its newest, the latest first."""
+    return read_json_lines(folder / HISTORY)[-2::-1] if (folder / HISTORY).is_file() else []
 
 
 def certificate_html(record: dict[str, Any]) -> str:
@@ -28,16 +53,14 @@ def certificate_html(record: dict[str, Any]) -> str:
         + (f", shared by {record['candidates']} candidates" if record["candidates"] > 1 else "")
         + f". Evidence: {escape(record['evidence_from'])}</p>",
     ]
-    rows = "".join(
-        f"<tr><td>{escape(x['cost'])}</td><td>{_figure(x['limit'])} {escape(x['unit'])}</td>"
-        f"<td>{_figure(x['estimate'])}</td><td>{_figure(x['lower'])}</td><td>{_figure(x['upper'])}</td>"
-        f"<td class='{x['verdict']}'>{x['verdict']}</td><td>{WORDS[x['tier']]}</td></tr>"
-        for x in record["limits"]
-    )
+    header = ("cost", "verdict", "limit", "estimate", "between", "by")
     parts.append(
-        "<table><tr><th>cost</th><th>limit</th><th>estimate</th><th>lower bound</th><th>upper bound</th>"
-        f"<th>verdict</th><th>by</th></tr>{rows}</table>"
-    )
+        table(header, [
+            (x["cost"], x["verdict"], f"{_figure(x['limit'])} {x['unit']}", _figure(x["estimate"]),
+             between(x["lower"], x["upper"]), WORDS[x["tier"]])
+            for x in record["limits"]
+        ])
+    )  # fmt: skip
     for index, limit in enumerate(record["limits"]):
         parts.append(
             f"<h2>{escape(limit['cost'])}</h2><p class='said'>{escape(limit['reason'])}</p>{_evidence(limit)}"
@@ -87,7 +110,7 @@ def _evidence(limit: dict[str, Any]) -> str:
     high = max(finite) * 1.08 or 1.0
     names = [row["estimator"] for row in rows][::-1]
     plot = Plot(
-        (min(0.0, *finite), high), (-0.6, len(rows) - 0.4), height=70 + 34 * len(rows), width=760,
+        (min(0.0, *finite), high), (-0.6, len(rows) - 0.4), height=70 + 34 * len(rows),
         labels=(f"expected {limit['cost']}, {limit['unit']}", ""), y_names=names,
     )  # fmt: skip
     for index, row in enumerate(rows[::-1]):
@@ -102,16 +125,37 @@ def _evidence(limit: dict[str, Any]) -> str:
     return plot.svg()
 
 
+def between(low: Any, high: Any) -> str:
+    """Two bounds as one text."""
+    return f"{_figure(low)} to {_figure(high)}"
+
+
+#: whole numbers get a bin each while there are no more than these
+MOST_BINS = 60
+
+
+def bins_of(costs: list[float]) -> NDArray[np.float64]:
+    """Edges of the bins of a histogram: counts have bins of 1 around them, or of more whole numbers."""
+    values = np.asarray(costs, dtype=np.float64)
+    low, high = float(values.min()), float(values.max())
+    if (values == np.round(values)).all():
+        width = math.ceil((high - low + 1) / MOST_BINS)
+        return np.arange(low, high + width + 0.5, width) - 0.5
+    return np.histogram_bin_edges(values, bins=min(30, max(5, len(values) // 4)))
+
+
 def _histogram(costs: list[float], limit: float) -> str:
-    counts, edges = np.histogram(costs, bins=min(30, max(5, len(costs) // 4)))
+    edges = bins_of(costs)
+    counts, _ = np.histogram(costs, bins=edges)
     plot = Plot(
         (min(0.0, float(edges[0])), max(float(edges[-1]), limit) * 1.05), (0, float(counts.max())),
-        height=240, width=760, labels=("cost of an episode", "episodes"),
+        height=240, labels=("cost of an episode", "episodes"),
     )  # fmt: skip
-    for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True):
-        plot.box(
-            (low, high), (0, float(count)), COLOURS["line"], f"{count} episodes: {low:.4g} to {high:.4g}", 0.7
-        )
+    whole = float(edges[0]) % 1 == 0.5 and float(edges[1] - edges[0]) % 1 == 0
+    for count, low, high in zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        ends = (low + 0.5, high - 0.5) if whole else (low, high)
+        at = f"{ends[0]:.4g}" if ends[0] == ends[1] else f"{ends[0]:.4g} to {ends[1]:.4g}"
+        plot.box((low, high), (0, float(count)), COLOURS["line"], f"{count} episodes: {at}", 0.7)
     plot.mark_limit(limit)
     return plot.svg()
 
@@ -138,14 +182,13 @@ def _coverage(record: dict[str, Any] | None) -> str:
 
 
 def _cohorts(rows: list[dict[str, Any]] | None) -> str:
-    """What the estimator says of each cohort's clone, against what the cohort did."""
+    """What the estimators say of an imitation of each part of the log, against what that part did."""
     if not rows:
         return ""
     keys = [key for key in rows[0] if key != "cohort"]
-    head = "".join(f"<th>{escape(key.replace('_', ' '))}</th>" for key in ("cohort", *keys))
-    cells = "".join(
-        "<tr><td>" + escape(str(row["cohort"])) + "</td>"
-        + "".join(f"<td>{_figure(row[key])}</td>" for key in keys) + "</tr>"
-        for row in rows
-    )  # fmt: skip
-    return f"<h2>Check on what the log knows</h2><table><tr>{head}</tr>{cells}</table>"
+    header = ("part of the log", *(key.replace("_", " ") for key in keys))
+    cells = [(str(row["cohort"]), *(_figure(row[key]) for key in keys)) for row in rows]
+    return (
+        "<h2>Check on what the log knows</h2><p>Each part of the log was imitated. Logged: what the part "
+        f"did. Estimated: what the estimators say of its imitation.</p>{table(header, cells)}"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from slater.disk import digest_of, read_json
 from slater.errors import InputError
 from slater.limits import Limit
-from slater.report.run_plots import Beside, curves, frame, frontier, plane
-from slater.report.svg import SERIES, page
+from slater.report.certificate import between, earlier
+from slater.report.pages import key, page, table
+from slater.report.run_plots import Beside, curves, frame, frontier, losses, plane
+from slater.report.svg import SERIES
 from slater.runs import LimitRecord, SavedRun
 
 __all__ = ["Beside", "report_html"]
@@ -33,12 +35,6 @@ def report_html(runs: Sequence[SavedRun], beside: Sequence[Beside] | None = None
     return page(title, "".join(parts))
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in header)
-    body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
@@ -52,15 +48,15 @@ def _comparison(runs: Sequence[SavedRun]) -> str:
         measured = ", ".join(f"{name} {_number(value)}" for name, value in _measured(run).items())
         verdict = _verdict(run)
         rows.append(
-            (str(run.folder), run.run.algorithm, " ".join(run.run.limits), str(run.run.seed),
-             "done" if run.finished else f"at step {run.metrics.step}", estimated, measured,
-             verdict.verdict if verdict is not None and verdict.of_the_mixture else "")
+            (str(run.folder), verdict.verdict if verdict is not None and verdict.of_the_mixture else "",
+             run.run.algorithm, " ".join(run.run.limits), str(run.run.seed),
+             "done" if run.finished else f"after {run.metrics.step:,} steps", estimated, measured)
         )  # fmt: skip
     header = (
-        "run", "algorithm", "limits", "seed", "state", "estimated from the log", "measured", "certificate"
+        "run", "certificate", "algorithm", "limits", "seed", "state", "estimated from the log", "measured"
     )  # fmt: skip
     costs = dict.fromkeys(cost for run in runs for cost in run.task.costs)
-    return _table(header, rows) + "".join(_together(runs, cost) for cost in costs)
+    return table(header, rows) + "".join(_together(runs, cost) for cost in costs)
 
 
 def _together(runs: Sequence[SavedRun], cost: str) -> str:
@@ -84,13 +80,12 @@ def _together(runs: Sequence[SavedRun], cost: str) -> str:
         run = runs[index]
         words = f"{run.folder}: {'estimated' if hollow else 'measured'} reward {y:.4g}, {cost} {x:.4g}"
         plot.diamond(x, y, SERIES[index % len(SERIES)], words, hollow=hollow)
-    names = "".join(
-        f"<li><span style='color:{SERIES[index % len(SERIES)]}'>&#9670;</span> "
-        f"{escape(str(runs[index].folder))} ({escape(runs[index].run.algorithm)})</li>"
+    names = key(
+        ("&#9670;", SERIES[index % len(SERIES)], f"{runs[index].folder} ({runs[index].run.algorithm})")
         for index, *_ in points
     )
     return (
-        f"<h3>Reward and {escape(cost)} of every run</h3>{plot.svg()}<ul class='key'>{names}</ul><p>Filled: "
+        f"<h3>Reward and {escape(cost)} of every run</h3>{plot.svg()}{names}<p>Filled: "
         "measured in a simulator. Hollow: estimated from the log. Better is further up, left of the "
         "limit.</p>"
     )
@@ -114,21 +109,21 @@ def _run(run: SavedRun, beside: Beside, *, heading: bool) -> str:
         f"{run.run.seed}, {record.steps:,} steps.</p>"
     )
     if run.finished:
-        parts.append(_outcome(run))
-    else:
-        parts.append(f"<p>The run is not finished: step {run.metrics.step:,} of {record.steps:,}.</p>")
-    if run.finished:
+        parts += [_data(run, beside), _outcome(run)]
         parts += [plane(run, index, beside) for index in range(len(task.costs))]
         parts.append(frontier(run, beside))
+    else:
+        steps = f"{run.metrics.step:,} of {record.steps:,}"
+        parts += [f"<p>The run is not finished: {steps} steps are done.</p>", _data(run, beside)]
     if verdict is not None:
         parts.append(_certificate(run, verdict))
     parts.append(curves(run))
-    parts.append(_data(run, beside))
     parts.append("<h3>Limits in all units</h3>" + _limits(task.limits))
-    settings = _table(("setting", "value"), _settings(record.config))
+    settings = table(("setting", "value"), _settings(record.config))
     parts.append(f"<h3>Settings</h3><details><summary>All {len(record.config)}</summary>{settings}</details>")
     others = "".join(f", {escape(name)} {escape(version)}" for name, version in record.versions.items())
     parts.append(f"<h3>Versions</h3><p>Trained with Slater {escape(record.version)}{others}.</p>")
+    parts.append(losses(run))
     return "".join(parts)
 
 
@@ -157,7 +152,7 @@ def _outcome(run: SavedRun) -> str:
     ]
     parts = ["<h3>What came out</h3>"]
     parts.append(
-        _table(header, rows)
+        table(header, rows)
         if rows
         else "<p>Nothing was estimated: the log alone has not judged this policy.</p>"
     )
@@ -189,7 +184,7 @@ def _data(run: SavedRun, beside: Beside) -> str:
     task = run.task
     actions = f"one of {task.action_dim} actions" if task.discrete else f"actions of size {task.action_dim}"
     text = (
-        f"<h3>Data</h3><p>{escape(run.run.data)} (fingerprint "
+        f"<h3>The log</h3><p>{escape(run.run.data)} (fingerprint "
         f"<code>{escape(run.run.fingerprint[:12])}</code>): observations of size {task.obs_dim}, {actions}"
         f"{f', episodes of {task.horizon} steps' if task.horizon else ''}.</p>"
     )
@@ -204,7 +199,7 @@ def _data(run: SavedRun, beside: Beside) -> str:
         within = f" {share:.0%} of them are within every limit."
     return (
         f"{text}<p>{len(beside.returns):,} episodes.{within}</p>"
-        + _table(("per episode", "least", "median", "mean", "most"), rows)
+        + table(("per episode", "least", "median", "mean", "most"), rows)
     )  # fmt: skip
 
 
@@ -215,9 +210,9 @@ def _spread(name: str, values: NDArray[np.floating]) -> tuple[str, ...]:
 
 def _limits(limits: Sequence[LimitRecord]) -> str:
     rows = (
-        (x.cost, x.given, *map(_number, (x.episode, x.discounted, x.step, x.normalised))) for x in limits
+        (x.cost, x.given, *map(_number, (x.episode, x.step, x.discounted))) for x in limits
     )  # fmt: skip
-    return _table(("cost", "as given", "per episode", "discounted", "per step", "normalised"), rows)
+    return table(("cost", "as given", "per episode", "per step", "discounted sum"), rows)
 
 
 @dataclass(frozen=True)
@@ -242,11 +237,10 @@ def _verdict(run: SavedRun) -> _Verdict | None:
         rows = tuple(
             (
                 str(x["cost"]),
+                str(x["verdict"]),
                 f"{_number(x['limit'])} {x['unit']}",
                 _number(x["estimate"]),
-                _number(x["lower"]),
-                _number(x["upper"]),
-                str(x["verdict"]),
+                between(x["lower"], x["upper"]),
             )
             for x in record["limits"]
         )
@@ -270,8 +264,21 @@ def _certificate(run: SavedRun, found: _Verdict) -> str:
         )
     return (
         f"<h3>Certificate</h3>{other}<p>{escape(found.sentence)} By {escape(found.evidence)}{more}</p>"
-        + _table(("cost", "limit", "estimate", "lower bound", "upper bound", "verdict"), found.rows)
+        + table(("cost", "verdict", "limit", "estimate", "between"), found.rows)
+        + _before(run)
     )  # fmt: skip
+
+
+def _before(run: SavedRun) -> str:
+    """The certificates that the newest one replaced."""
+    rows = [
+        (str(row.get("made", ""))[:16].replace("T", " ") + " UTC",
+         *(str(row.get(name, "")) for name in ("verdict", "policy", "sentence")))
+        for row in earlier(run.folder)
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    return f"<h4>Earlier certificates</h4>{table(('made', 'verdict', 'of', 'it said'), rows)}"
 
 
 def _settings(config: Mapping[str, Any]) -> list[tuple[str, str]]:

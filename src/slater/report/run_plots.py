@@ -10,10 +10,11 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.report.pages import key
 from slater.report.svg import COLOURS, Plot
 from slater.runs import Member, SavedRun
 
-__all__ = ["Beside", "curves", "frame", "frontier", "plane"]
+__all__ = ["Beside", "curves", "frame", "frontier", "losses", "plane"]
 
 #: at most so many points of a learning curve, and so many logged episodes, are drawn
 POINTS = 300
@@ -25,10 +26,9 @@ FAMILIES = (
         "Sums over a few episodes of the policy in training, in the simulator. Learning does not see them.",
     ),
     ("Multipliers", "lambda", "What one unit of a cost is worth in reward: it rises while the cost is high."),
-    (
-        "Losses", "loss/",
-        "What is minimised. The page of the algorithm in the docs says what each one means.",
-    ),
+)  # fmt: skip
+LOSSES = (
+    "Losses", "loss/", "What is minimised. The page of the algorithm in the docs says what each one means.",
 )  # fmt: skip
 #: a policy of the run without weight in its mixture; an episode of the log
 GREY, PALE = "#7f8c8d", "#aab7b8"
@@ -119,17 +119,15 @@ def plane(run: SavedRun, index: int, beside: Beside) -> str:
             plot.diamond(*truth, GREY, _measured_words(member, cost, truth), radius=5)
     for x, y, hollow, what in chosen:
         plot.diamond(x, y, COLOURS["pass"], f"{what}: {cost} {x:.4g}, reward {y:.4g}", hollow=hollow)
-    key = [("&#9679;", f"style='color:{PALE}'", "an episode of the log")] if logged else []
+    signs = [("&#9679;", PALE, "an episode of the log")] if logged else []
     if points:
-        key.append(("&#9679;", f"style='color:{GREY}'", "a policy that the run kept, by its estimate"))
-        key.append(("&#9679;", "class='line'", "one that acts, larger for more episodes"))
+        signs.append(("&#9679;", GREY, "a policy that the run kept, by its estimate"))
+        signs.append(("&#9679;", COLOURS["line"], "one that acts, larger for more episodes"))
     if truths:
-        what = "the same policy, measured (small, on a line from its estimate)"
-        key.append(("&#9670;", f"style='color:{GREY}'", what))
-    key += [("&#9671;" if hollow else "&#9670;", "class='pass'", what) for _, _, hollow, what in chosen]
-    items = "".join(f"<li><span {how}>{sign}</span> {what}</li>" for sign, how, what in key)
+        signs.append(("&#9670;", GREY, "the same policy, measured (small, on a line from its estimate)"))
+    signs += [("&#9671;" if hollow else "&#9670;", COLOURS["pass"], what) for _, _, hollow, what in chosen]
     return (
-        f"<h3>Reward and {escape(cost)}</h3>{plot.svg()}<ul class='key'>{items}</ul>"
+        f"<h3>Reward and {escape(cost)}</h3>{plot.svg()}{key(signs)}"
         "<p>Better is further up, left of the limit.</p>"
     )
 
@@ -150,21 +148,26 @@ def frontier(run: SavedRun, beside: Beside) -> str:
         plot.mark_limit(limit.episode, "limit of the run")
     return (
         f"<h3>What another limit would cost</h3>{plot.svg()}<p>The best mixture of the policies that the run "
-        "kept, by their estimates from the log, for other limits. Nothing is trained again. <code>slater "
+        "kept, by their estimates from the log, for other limits. Nothing is trained again. The run's own "
+        "choice is more careful: it also counts what the log cannot tell. <code>slater "
         f"frontier {escape(str(run.folder))}</code> has the numbers.</p>"
     )
 
 
 def curves(run: SavedRun) -> str:
-    """Learning curves: rollouts, multipliers, losses; whatever the metrics have."""
-    names = list(dict.fromkeys(name for row in run.metrics.rows for name in row))
-    parts = []
-    for title, beginning, words in FAMILIES:
-        members = [name for name in names if name.startswith(beginning)]
-        plots = [plot for name in members if (plot := _curve(run, name))]
-        if plots:
-            parts.append(f"<h3>{title}</h3><p>{words}</p>" + "".join(plots))
-    return "".join(parts)
+    """Learning curves: rollouts and multipliers, whatever the metrics have."""
+    return "".join(_family(run, *family) for family in FAMILIES)
+
+
+def losses(run: SavedRun) -> str:
+    """Curves of the losses, for whoever wants to know how training went."""
+    return _family(run, *LOSSES)
+
+
+def _family(run: SavedRun, title: str, beginning: str, words: str) -> str:
+    names = dict.fromkeys(name for row in run.metrics.rows for name in row if name.startswith(beginning))
+    plots = [plot for name in names if (plot := _curve(run, name))]
+    return f"<h3>{title}</h3><p>{words}</p><div class='small'>{''.join(plots)}</div>" if plots else ""
 
 
 def _curve(run: SavedRun, name: str) -> str:

@@ -8,7 +8,7 @@ from html import escape
 
 import numpy as np
 
-__all__ = ["COLOURS", "SERIES", "Plot", "page", "ticks"]
+__all__ = ["COLOURS", "SERIES", "Plot", "ticks"]
 
 COLOURS = {"pass": "#117a65", "fail": "#b03a2e", "abstain": "#b7950b", "ink": "#1b2631", "line": "#1b4f72"}
 #: one colour per thing that is compared, told apart on light and dark grounds
@@ -30,11 +30,11 @@ class Plot:
     """A frame with two linear axes, to which shapes with hover texts are added."""
 
     def __init__(
-        self, x: tuple[float, float], y: tuple[float, float], *, width: int = 640, height: int = 360,
+        self, x: tuple[float, float], y: tuple[float, float], *, width: int = 760, height: int = 400,
         labels: tuple[str, str] = ("", ""), y_names: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.width, self.height = width, height
-        self.left, self.right, self.top, self.bottom = (230 if y_names else 70), 16, 28, 48
+        self.left, self.right, self.top, self.bottom = (230 if y_names else 84), 16, 30, 50
         self._x, self._y = _span(x), _span(y)
         self.parts: list[str] = []
         self._axes(labels, y_names)
@@ -146,7 +146,7 @@ class Plot:
                 f'<rect x="{self.x(x[0]):.1f}" y="{self.y(y[1]):.1f}" '
                 f'width="{max(self.x(x[1]) - self.x(x[0]), 0.5):.1f}" '
                 f'height="{max(self.y(y[0]) - self.y(y[1]), 0.5):.1f}" '
-                f'fill="{colour}" fill-opacity="{alpha}"/>'
+                f'fill="{colour}" fill-opacity="{alpha}" shape-rendering="crispEdges"/>'
             )
 
         self._hover(title, draw)
@@ -169,41 +169,3 @@ class Plot:
 def _span(ends: tuple[float, float]) -> tuple[float, float]:
     low, high = ends
     return (low, high) if high > low else (low - 0.5, low + 0.5)
-
-
-#: for colours of `COLOURS`, what is as easily seen on a dark ground
-DARK = {"pass": "#48c9b0", "fail": "#ec7063", "abstain": "#f4d03f", "ink": "#e5e8e8", "line": "#7fb3d5"}
-
-
-def _in_the_dark() -> str:
-    """Rules that give every colour of a picture its counterpart; they overrule the attributes."""
-    return "".join(
-        f"svg [{what}='{colour}']{{{what}:{DARK[name]}}}"
-        for name, colour in COLOURS.items()
-        for what in ("stroke", "fill")
-    )
-
-
-def page(title: str, body: str) -> str:
-    """A whole HTML page, self-contained."""
-    return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
-        f"<meta name='viewport' content='width=device-width'><title>{escape(title)}</title><style>"
-        ":root{color-scheme:light dark;--ink:#1b2631;--rule:#ddd;--ground:#fff;"
-        "--pass:#117a65;--fail:#b03a2e;--abstain:#8a6d0a;--line:#1b4f72}"
-        "@media(prefers-color-scheme:dark){:root{--ink:#e5e8e8;--rule:#444;--ground:#17202a;"
-        "--pass:#48c9b0;--fail:#ec7063;--abstain:#f4d03f;--line:#7fb3d5}}"
-        "body{font-family:sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:var(--ink);"
-        "background:var(--ground);line-height:1.5}"
-        "table{border-collapse:collapse;display:block;overflow-x:auto;max-width:100%}"
-        "td,th{padding:.25rem .7rem;border-bottom:1px solid var(--rule);text-align:left}"
-        "svg{max-width:100%;height:auto}svg text:not([fill]){fill:var(--ink)}code,pre{overflow-wrap:anywhere}"
-        # a wide picture shrinks on a phone: its words must not
-        "@media(max-width:500px){svg[width='640'] text{font-size:20px}svg[width='760'] text{font-size:20px}"
-        "td,th{padding:.25rem .45rem;font-size:.9rem}}"
-        f"@media(prefers-color-scheme:dark){{{_in_the_dark()}}}"
-        ".key{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.2rem 1.2rem}"
-        ".pass{color:var(--pass)}.fail{color:var(--fail)}.abstain{color:var(--abstain)}.line{color:var(--line)}"
-        ".said::first-letter{text-transform:uppercase}"
-        f"</style></head><body>{body}</body></html>\n"
-    )

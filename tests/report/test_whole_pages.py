@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from slater.certify.frontier import Column, Pool, trace
-from slater.certify.pictures import draw_frontier, frontier_html
 from slater.certify.rollouts import judge_episodes
 from slater.certify.verdict import Certificate, Gate
 from slater.report.certificate import certificate_html
+from slater.report.frontier import draw_frontier, frontier_html
 
 
 def _pictures(page: str) -> list[ET.Element]:
