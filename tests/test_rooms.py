@@ -16,7 +16,10 @@ SOURCE = ROOT / "src" / "slater"
 #: rooms from the bottom up; a room imports rooms of lower floors, and nothing of its own floor or above
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("limits", "limit_status", "disk", "pairs", "vocabulary", "threads", "interrupts", "progress", "mixing"),
+    (
+        "limits", "limit_status", "encoding", "disk", "pairs", "vocabulary", "threads", "interrupts",
+        "progress", "mixing",
+    ),  # fmt: skip
     ("policy", "data"),
     ("envs",),
     ("runs",),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from slater.errors import InputError
 
 if TYPE_CHECKING:
-    from slater.data import Dataset, StoredDataset
     from slater.envs import Rollout
     from slater.limits import Limits
     from slater.policy import Mixture, Policy, SavedPolicy
@@ -19,7 +18,7 @@ __all__ = ["evaluate", "load_policy", "new_run_folder", "remove_if_unused", "tra
 
 
 def train(
-    data: str | Path | Dataset | StoredDataset,
+    data: Any,
     algorithm: str = "pdca",
     limits: Limits = (),
     *,
@@ -35,7 +34,8 @@ def train(
 ) -> Result:
     """Learn a policy from logged data under cost limits.
 
-    data: a file or store that `slater.load` reads, the name of a published task, or a dataset.
+    data: a file or store that `slater.load` reads, the name of a published task, a dataset, or a pandas,
+    Polars or Arrow table.
     limits: one per cost: 20 or "20" (per episode), "5/discounted", "0.05/step", "NAME=20", a `Limit`, a list
     of these, or a dict by the names of the costs, as {"wear": 20, "heat": "0.05/step"}.
     out: the folder of the run; by default a new one below `runs/`.
@@ -51,6 +51,8 @@ def train(
     `print(result)` shows them, which progress does not do. A run that was stopped goes on with
     `slater.deep.resume(folder, data)`.
     """
+    from slater.data import load
+    from slater.data.formats.known import is_frame
     from slater.deep import Watcher
     from slater.deep import train as train_into
     from slater.deep.engine.progress import shown
@@ -69,8 +71,11 @@ def train(
 
             chosen["reading"] = {**chosen.get("reading", {}), **read_options(columns).to_json()}
         data = open_for_training(data, float(chosen.get("memory", 4.0)), chosen.get("reading"))
+    elif is_frame(data):
+        chosen.setdefault("data", f"a {type(data).__name__}")
+        data = load(data, columns=columns)
     elif columns is not None:
-        raise InputError("columns are for a file; the data given are a dataset already.")
+        raise InputError("columns are for a file or a frame; the data given are a dataset already.")
     watcher = shown(result=False) if progress else Watcher()
     folder = new_run_folder(name) if out is None else Path(out)
     part, kept = without_held_out(data, hold_out)

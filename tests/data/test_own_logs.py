@@ -75,8 +75,8 @@ def test_the_options_survive_a_record(table):
             r"the column 'v' \(observations\) holds text \('fast' in row 5\).*correct these rows",
         ),
         (
-            {"x": dict.fromkeys(range(8), "low")},
-            r"'x' \(observations\) holds text \('low' in row 0 and 7 more\)",
+            {"wear": dict.fromkeys(range(8), "low")},
+            r"'wear' \(costs\) holds text \('low' in row 0 and 7 more\)",
         ),
         ({"x": {2: "2024-05-01 10:00:00"}}, r"'x' \(observations\) holds times .* in row 2.*time=x"),
         ({"wear": {6: ""}}, r"the column 'wear' is NaN or infinite \[1 row: 6\]"),
@@ -88,22 +88,22 @@ def test_errors_name_the_column_and_the_row(table, changes, words):
         load(table(**changes), columns=COLUMNS)
 
 
-def test_text_and_times_in_parquet_are_explained(tmp_path):
+def test_text_and_times_in_place_of_a_cost_in_parquet_are_explained(tmp_path):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
     columns = {
-        "obs_0": pa.array(["low", "high"]),
+        "obs_0": [0.0, 1.0],
         "action": [0.5, 0.5],
         "reward": [1.0, 1.0],
-        "cost": [0.0, 1.0],
+        "cost": pa.array(["low", "high"]),
     }
     pq.write_table(pa.table({**columns, "terminal": [False, True]}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=r"'obs_0' \(observations\) holds text \('low' in row 0\)"):
+    with pytest.raises(InputError, match=r"'cost' \(costs\) holds text \('low' in row 0\)"):
         load(tmp_path / "a.parquet")
-    columns["obs_0"] = pa.array(np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[ns]"))
+    columns["cost"] = pa.array(np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[ns]"))
     pq.write_table(pa.table({**columns, "terminal": [False, True]}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=r"'obs_0' \(observations\) holds times"):
+    with pytest.raises(InputError, match=r"'cost' \(costs\) holds times"):
         load(tmp_path / "a.parquet")
 
 

@@ -11,17 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from slater.data.checks import Inspector
-from slater.data.dataset import OPTIONAL_FIELDS, ROW_FIELDS, Dataset, Metadata
-from slater.data.episodes import EpisodeCounter
-from slater.data.findings import Findings, Report
+from slater.data.dataset import OPTIONAL_FIELDS, ROW_FIELDS, Metadata
+from slater.data.findings import Findings
 from slater.data.metadata import MOST_ACTIONS, doubtful_names
 from slater.data.names import as_names
-from slater.errors import InputError
 
-__all__ = ["Block", "Column", "Layout", "assemble", "layout_of", "stream_rows"]
+__all__ = ["Block", "Column", "Layout", "layout_of", "stream_rows"]
 
 #: Raw columns that a format may have; anything else in a file is ignored.
 RAW_FIELDS = (*ROW_FIELDS, "episode", *OPTIONAL_FIELDS)
@@ -196,7 +193,7 @@ def _rows_of(
         if values.dtype == np.bool_:  # a damaged file can put other bytes than 0 and 1 in there
             values = values.view(np.uint8)
         odd = np.flatnonzero((values != 0) & (values != 1))
-        findings.add("error", name, "is neither 0 nor 1", offset + odd)
+        findings.add("error", name, "is neither 0 nor 1, nor true, false, yes or no", offset + odd)
         return values.astype(np.bool_)
 
     observations = matrix("observations", layout.observation_dim)
@@ -323,62 +320,3 @@ def _ends_of_labels(
         message = "is not set where an episode ends by its label; taken for a timeout"
         findings.add("warning", "timeouts", message, offset + np.flatnonzero(implied & ~timeouts))
     return implied
-
-
-def assemble(
-    raw: Mapping[str, ArrayLike | Mapping[str, ArrayLike] | None],
-    *,
-    cost_names: Sequence[str] | None,
-    metadata: Metadata,
-    name: str = "The dataset",
-) -> Dataset:
-    """A checked dataset from arrays in memory; one `InputError` if any check finds an error."""
-    given = {key: value for key, value in raw.items() if value is not None}
-    costs = given.get("costs")
-    if isinstance(costs, Mapping):
-        if cost_names is not None and tuple(cost_names) != tuple(costs):
-            raise InputError("The costs are a mapping with its own names; leave cost_names out.")
-        if not costs:
-            raise InputError("The mapping of costs is empty; at least one cost is needed.")
-        cost_names = tuple(str(key) for key in costs)
-        columns = [np.asarray(column) for column in costs.values()]
-        if any(column.shape != columns[0].shape or column.ndim != 1 for column in columns):
-            raise InputError("Each cost of the mapping must have shape (N,), the same for all.")
-        given["costs"] = np.stack(columns, axis=1)
-    arrays = {key: _array(key, value) for key, value in given.items()}
-    per_episode = None
-    if "source" in arrays and len(arrays["source"]) != len(arrays["observations"]):
-        per_episode = as_names(arrays.pop("source"))
-    findings = Findings()
-    layout = layout_of(
-        {key: Column(len(array), array.shape[1:], array.dtype) for key, array in arrays.items()},
-        cost_names=cost_names,
-        metadata=metadata,
-        findings=findings,
-    )
-    if layout is None:
-        Report(name, tuple(findings.problems)).raise_errors()
-        raise AssertionError("a layout is missing only where an error was noted")
-    inspector = Inspector(
-        layout.cost_names, metadata, findings, derived="next_observations" not in layout.present
-    )
-    ((rows, _),) = stream_rows([arrays], layout, findings)
-    inspector.update(rows, None)
-    inspector.finish()
-    Report(name, tuple(findings.problems)).raise_errors()
-    if "source" in rows:
-        counter = EpisodeCounter(len(layout.cost_names))
-        counter.update(rows)
-        per_episode = counter.finish().source
-        del rows["source"]
-    return Dataset(**rows, cost_names=layout.cost_names, metadata=metadata, source=per_episode)
-
-
-def _array(key: str, value: Any) -> NDArray[Any]:
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"The {key} do not form an array: {error}.") from None
-    if array.ndim == 0:
-        raise InputError(f"The {key} must have one entry per row, not be the single value {value!r}.")
-    return array

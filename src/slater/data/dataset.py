@@ -7,9 +7,7 @@ thing on disk, for data larger than memory, and shares the names used here.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.data.episodes import Episodes
+from slater.data.fingerprint import OPTIONAL_FIELDS, ROW_FIELDS, Fingerprint
 from slater.data.metadata import Metadata, action_bounds, doubtful_names
-from slater.data.names import NameCodes
 from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.errors import InputError
 
@@ -32,20 +30,6 @@ __all__ = [
     "Metadata",
     "UnorderedTransitions",
 ]
-
-#: Everything a row holds, in the order in which fields are hashed and stored.
-ROW_FIELDS = (
-    "observations",
-    "actions",
-    "rewards",
-    "costs",
-    "terminals",
-    "timeouts",
-    "next_observations",
-    "next_known",
-)
-#: What a log may remember besides: how likely each action was, and which policy took it.
-OPTIONAL_FIELDS = ("propensity", "source")
 
 
 class UnorderedTransitions(NamedTuple):
@@ -71,7 +55,7 @@ NO_TRANSITION = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Logged experience in memory (N rows, o observation entries, I costs).
 
@@ -182,7 +166,7 @@ class Dataset:
         source: names of the policies that took the actions, (E,) per episode or (N,) per row and then
             equal within an episode.
         """
-        from slater.data.assemble import assemble
+        from slater.data.arrays import assemble
 
         return assemble(
             {
@@ -328,6 +312,22 @@ class Dataset:
         metadata = self.metadata if len(numbers) == len(self.episodes) else stated(self)
         return replace(self, metadata=metadata, **chosen_rows)
 
+    def to_pandas(self) -> Any:
+        """A pandas frame with a row per step and columns by name; needs pandas. See `frames.columns_of`."""
+        from slater.data.frames import to_pandas
+
+        return to_pandas(self)
+
+    def __repr__(self) -> str:
+        from slater.data.frames import sentence
+
+        return f"<{sentence(self)}>"
+
+    def _repr_html_(self) -> str:
+        from slater.data.frames import html
+
+        return html(self)
+
     def split(self, fraction: float = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
         """Two datasets of whole episodes, the second with about `fraction` of them, drawn from `seed`."""
         kept, held = self.episodes.split(fraction, seed)
@@ -345,42 +345,3 @@ def stated(data: Any) -> Metadata:
         return replace(said, horizon=data.horizon, num_actions=data.num_actions)
     low, high = (tuple(map(float, side)) for side in (data.action_low, data.action_high))
     return replace(said, horizon=data.horizon, action_low=low, action_high=high)
-
-
-class Fingerprint:
-    """SHA-256 over rows that arrive in blocks (mappings from `ROW_FIELDS` to arrays of equal length).
-
-    One running hash per field, so that the result does not depend on how the rows were cut in blocks.
-    `OPTIONAL_FIELDS` count where they are in the blocks; without them nothing of them enters the hash.
-    """
-
-    def __init__(self, cost_names: Sequence[str]) -> None:
-        self._cost_names = list(cost_names)
-        self._hashes = {name: hashlib.sha256() for name in ROW_FIELDS}
-        self._shapes: dict[str, str] = {}
-        self._size = 0
-        self._sources = NameCodes()
-
-    def update(self, block: Mapping[str, NDArray[Any]]) -> None:
-        """Take the next rows."""
-        for name in (*ROW_FIELDS, *(name for name in OPTIONAL_FIELDS if name in block)):
-            array = np.ascontiguousarray(block[name])
-            if name == "source":  # by codes: the text's width in memory says nothing
-                array = self._sources.encode(array)
-            self._hashes.setdefault(name, hashlib.sha256())
-            little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-            self._hashes[name].update(little.reshape(-1).view(np.uint8).data)
-            self._shapes[name] = f"{array.shape[1:]} {array.dtype.kind}{array.dtype.itemsize}"
-        self._size += len(block["rewards"])
-
-    def hexdigest(self) -> str:
-        """The fingerprint of all rows so far."""
-        summary: dict[str, Any] = {
-            "cost_names": self._cost_names,
-            "size": self._size,
-            "shapes": self._shapes,
-            "fields": {name: digest.hexdigest() for name, digest in self._hashes.items()},
-        }
-        if self._sources.names:
-            summary["sources"] = self._sources.names
-        return hashlib.sha256(json.dumps(summary, sort_keys=True).encode()).hexdigest()

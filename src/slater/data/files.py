@@ -18,16 +18,12 @@ from slater.data.dataset import OPTIONAL_FIELDS, Dataset, Fingerprint, Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.findings import Findings, Report
 from slater.data.formats.base import BLOCK_ROWS, Notes, Reader, ReadOptions, Writer, read_options
-from slater.data.formats.dsrl import DsrlReader, DsrlWriter
-from slater.data.formats.minari import MinariReader, MinariWriter, is_minari
-from slater.data.formats.npz import NpzReader, NpzWriter
-from slater.data.formats.store import StoreReader, StoreWriter, is_store, settle
-from slater.data.formats.table_layout import parquet_files
-from slater.data.formats.table_writing import TableWriter
-from slater.data.formats.tables import TableReader
+from slater.data.formats.known import SUFFIXES, open_reader, writer_for
+from slater.data.formats.store import is_store, settle
 from slater.data.missing import Missing, MissingValues
 from slater.data.order import watch_time
 from slater.data.store import StoredDataset
+from slater.encoding import Encoding
 from slater.errors import InputError, InputWarning
 
 __all__ = [
@@ -41,74 +37,6 @@ __all__ = [
     "open_reader",
     "save",
 ]
-
-#: suffix -> format
-SUFFIXES = {
-    ".hdf5": "dsrl",
-    ".h5": "dsrl",
-    ".npz": "npz",
-    ".parquet": "table",
-    ".pq": "table",
-    ".csv": "table",
-    ".tsv": "table",
-    ".store": "store",
-}
-_READERS: dict[str, Callable[[Path, ReadOptions], Reader]] = {
-    "dsrl": DsrlReader,
-    "npz": NpzReader,
-    "table": TableReader,
-    "store": StoreReader,
-}
-_WRITERS: dict[str, Callable[[Path, Notes], Writer]] = {
-    "dsrl": DsrlWriter,
-    "npz": NpzWriter,
-    "table": TableWriter,
-    "store": StoreWriter,
-}
-#: first bytes -> format, for files whose name says nothing
-_MAGIC = {b"\x89HDF\r\n\x1a\n": "dsrl", b"PK\x03\x04": "npz", b"PAR1": "table"}
-
-
-def open_reader(path: str | Path, options: ReadOptions | None = None) -> Reader:
-    """Open a file of any known format, found by its name or its first bytes."""
-    options = options or ReadOptions()
-    text = str(path)
-    if text.startswith("minari:"):
-        return MinariReader(text, options)
-    file = Path(path)
-    settle(file)
-    if not file.exists():
-        raise InputError(f"There is no file {path}.")
-    if is_store(file):
-        return StoreReader(file, options)
-    if is_minari(file):
-        return MinariReader(text, options)
-    if file.is_dir():
-        if not parquet_files(file):
-            raise InputError(
-                f"{path} is a folder, but neither a store nor a Minari dataset, and holds no Parquet files."
-            )
-        return TableReader(file, options)
-    if not file.is_file():
-        raise InputError(f"{path} is no ordinary file.")
-    return _READERS[_format_of(file)](file, options)
-
-
-def _format_of(file: Path) -> str:
-    try:
-        with open(file, "rb") as handle:
-            first = handle.read(8)
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}.") from None
-    if not first:
-        raise InputError(f"{file} is empty.")
-    for magic, kind in _MAGIC.items():
-        if first.startswith(magic):
-            return kind
-    kind = SUFFIXES.get(file.suffix.lower(), "")
-    if not kind or kind == "store":
-        raise InputError(f"{file} is of no known format; known are {', '.join(SUFFIXES)} and minari:ID.")
-    return kind
 
 
 @dataclass(frozen=True)
@@ -126,7 +54,7 @@ class Opened:
     @property
     def report(self) -> Report:
         """The problems found so far."""
-        return Report(self.reader.name, tuple(self.findings.problems))
+        return Report(self.reader.name, tuple(self.findings.problems), self.reader.recognised)
 
     def require_layout(self) -> Layout:
         """The layout, or the structural errors as an `InputError`."""
@@ -175,7 +103,7 @@ class Opened:
             self.findings.add("error", "rows", message)
 
 
-def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
+def open_file(path: Any, options: ReadOptions | None = None) -> Opened:
     """Open a file and decide its layout; close `reader` when done."""
     options = options or ReadOptions()
     reader = open_reader(path, options)
@@ -183,7 +111,7 @@ def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
     reader.note(findings)
     actions = reader.columns.get("actions")
     action_dim = None if actions is None else (actions.tail[0] if actions.tail else 1)
-    metadata = options.override(reader.metadata, action_dim)
+    metadata = _with_names(options.override(reader.metadata, action_dim), reader, options)
     discrete = options.discrete if options.discrete is not None else reader.discrete
     layout = layout_of(
         {role: column for role, column in reader.columns.items() if role != "time"},
@@ -203,6 +131,18 @@ def open_file(path: str | Path, options: ReadOptions | None = None) -> Opened:
     return Opened(reader, layout, metadata, findings, options.missing, assumed)
 
 
+def _with_names(metadata: Metadata, reader: Reader, options: ReadOptions) -> Metadata:
+    """Columns that a map names, one entry each, keep their names, whatever the format."""
+    for role, field in (("observations", "columns"), ("actions", "action_names")):
+        names, column = options.columns.get(role, ()), reader.columns.get(role)
+        width = None if column is None else math.prod(column.tail)
+        plain = width == len(names) and not any(name.endswith("*") for name in names)
+        if plain and getattr(metadata, field) is None:
+            told = tuple(map(Encoding, names)) if field == "columns" else tuple(names)
+            metadata = replace(metadata, **{field: told})  # type: ignore[arg-type]
+    return metadata
+
+
 def _mapped_cost_name(reader: Reader, options: ReadOptions) -> tuple[str, ...] | None:
     """A single cost that the column map names keeps that name."""
     mapped, costs = options.columns.get("costs", ()), reader.columns.get("costs")
@@ -211,8 +151,8 @@ def _mapped_cost_name(reader: Reader, options: ReadOptions) -> tuple[str, ...] |
     return (mapped[0].rpartition("/")[2],)
 
 
-def load(path: str | Path, options: ReadOptions | None = None, **told: Any) -> Dataset:
-    """Read a file of any known format into memory; any error that the checks find is raised.
+def load(path: Any, options: ReadOptions | None = None, **told: Any) -> Dataset:
+    """Read a file of any known format, or a pandas, Polars or Arrow table; any error of the checks is raised.
 
     What a person should know besides (rows left out, a cost below 0) is a `slater.errors.InputWarning` each.
     What the file does not say can be told, as options or by their names:
@@ -237,8 +177,8 @@ def load(path: str | Path, options: ReadOptions | None = None, **told: Any) -> D
                 name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])
             }
         except MemoryError:
-            raise InputError(_too_large(path)) from None
-    for text in told_warnings(path, opened.report):
+            raise InputError(_too_large(opened.reader.name)) from None
+    for text in told_warnings(opened.reader.name, opened.report):
         warnings.warn(text, InputWarning, stacklevel=2)
     source = names.finish().source
     return Dataset(**joined, cost_names=layout.cost_names, metadata=opened.metadata, source=source)
@@ -282,29 +222,16 @@ def open_dataset(
 
 def inspect(path: str | Path, options: ReadOptions | None = None) -> Report:
     """Every problem of a file, found while streaming through it; a file that cannot be opened is one."""
-    findings = Findings()
+    findings, recognised = Findings(), ""
     try:
         opened = open_file(path, options)
-        findings = opened.findings
+        findings, recognised = opened.findings, opened.reader.recognised
         with opened.reader:
             for _ in opened.rows():
                 pass
     except InputError as error:
         findings.add("error", "file", str(error).rstrip("."))
-    return Report(str(path), tuple(findings.problems))
-
-
-def writer_for(path: str | Path, notes: Notes) -> Writer:
-    """A writer for the format that the name of `path` says."""
-    if str(path).startswith("minari:"):
-        return MinariWriter(str(path), notes)
-    target = Path(path)
-    kind = SUFFIXES.get(target.suffix.lower())
-    if kind is None:
-        raise InputError(f"The name {path} says no known format; end it in one of {', '.join(SUFFIXES)}.")
-    if not target.parent.is_dir():
-        raise InputError(f"There is no folder {target.parent} to write {target.name} in; make it first.")
-    return _WRITERS[kind](target, notes)
+    return Report(str(path), tuple(findings.problems), recognised)
 
 
 def _refuse_existing(target: str | Path, overwrite: bool) -> None:

@@ -16,6 +16,11 @@ __all__ = ["Finding", "Findings", "Report"]
 #: How many rows a problem names; the count says how many there are.
 ROWS_NAMED = 5
 
+#: What to do about missing values.
+_HOLES = (
+    "--drop-missing leaves such rows out and --fill forward takes the value of the row before (in Python "
+    'missing="drop" or "forward")'
+)
 Severity = Literal["error", "warning"]
 
 
@@ -86,10 +91,11 @@ class Findings:
 
 @dataclass(frozen=True)
 class Report:
-    """All problems of one dataset; `name` is the file, or "the arrays"."""
+    """All problems of one dataset; `name` is the file, or "the arrays"; recognised: of its form, a phrase."""
 
     name: str
     problems: tuple[Finding, ...]
+    recognised: str = ""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -108,14 +114,20 @@ class Report:
         more = len(self.errors) - 1
         rest = f" (and {more} more error(s): `slater data check` lists all)" if more else ""
         first = str(self.errors[0]).rstrip(".")
-        raise InputError(f"{self.name} cannot be used: {first}{rest}.")
+        holes = f"; {_HOLES}" if "NaN" in first else ""
+        raise InputError(f"{self.name} cannot be used: {first}{rest}{holes}.")
 
     def __str__(self) -> str:
+        read = f"\n  read as: {self.recognised}" if self.recognised else ""
         if not self.problems:
-            return f"{self.name}: no problems found."
+            return f"{self.name}: no problems found.{read}"
         numbered = " (rows are numbered from 0)" if any(problem.rows for problem in self.problems) else ""
-        lines = [f"{self.name}: {len(self.errors)} error(s), {len(self.warnings)} warning(s){numbered}."]
+        lines = [
+            f"{self.name}: {len(self.errors)} error(s), {len(self.warnings)} warning(s){numbered}.{read}"
+        ]
         lines += [f"  {problem.severity}: {problem}" for problem in self.problems]
+        if any("NaN" in problem.message for problem in self.errors):
+            lines.append(f"  where values are missing, {_HOLES}.")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -123,6 +135,7 @@ class Report:
         return {
             "file": self.name,
             "ok": not self.errors,
+            "recognised": self.recognised,
             "errors": [problem.to_json() for problem in self.errors],
             "warnings": [problem.to_json() for problem in self.warnings],
         }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.encoding import Encoding
 from slater.errors import InputError
 
 __all__ = ["MOST_ACTIONS", "Metadata", "action_bounds", "doubtful_names"]
@@ -25,6 +26,9 @@ class Metadata:
     horizon: steps after which an episode is cut by a timeout.
     action_low, action_high: bounds per action dimension (continuous actions).
     num_actions: number of actions (discrete actions).
+    columns: how the columns of the table that observations came from became their entries, in order.
+    action_names: of discrete actions what each index is called, if that is known by as many names; else what
+        the columns of the actions are called.
     notes: anything else, as text: how the data was made, seeds, versions.
     """
 
@@ -34,6 +38,8 @@ class Metadata:
     action_high: tuple[float, ...] | None = None
     num_actions: int | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    columns: tuple[Encoding, ...] | None = None
+    action_names: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
@@ -43,6 +49,8 @@ class Metadata:
             "action_low": None if self.action_low is None else list(self.action_low),
             "action_high": None if self.action_high is None else list(self.action_high),
             "num_actions": self.num_actions,
+            **({} if self.columns is None else {"columns": [e.to_json() for e in self.columns]}),
+            **({} if self.action_names is None else {"action_names": list(self.action_names)}),
             "notes": dict(self.notes),
         }
 
@@ -73,6 +81,10 @@ class Metadata:
         env_id = record.get("env_id")
         if env_id is not None and not isinstance(env_id, str):
             raise InputError(f"The metadata field env_id must be text, not {env_id!r}.")
+        columns, named = record.get("columns"), record.get("action_names")
+        for key, listed in (("columns", columns), ("action_names", named)):
+            if listed is not None and not isinstance(listed, list):
+                raise InputError(f"The metadata field {key} must be a list, not {listed!r}.")
         notes = record.get("notes") or {}
         if not isinstance(notes, Mapping):
             raise InputError(f"The metadata field notes must be an object, not {notes!r}.")
@@ -82,8 +94,15 @@ class Metadata:
             action_low=bounds("action_low"),
             action_high=bounds("action_high"),
             num_actions=integer("num_actions"),
+            columns=None if columns is None else tuple(Encoding.from_json(column) for column in columns),
+            action_names=None if named is None else tuple(map(str, named)),
             notes={str(key): str(value) for key, value in notes.items()},
         )
+
+    def entry_names(self, count: int) -> list[str] | None:
+        """What the entries of an observation of `count` numbers are called; None where nobody said."""
+        names = [entry for column in self.columns or () for entry in column.entries]
+        return names if len(names) == count else None
 
 
 def action_bounds(

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.encoding import as_text
+
 __all__ = ["NameCodes", "as_names", "named_codes"]
 
 
@@ -20,7 +22,7 @@ def as_names(values: NDArray[Any]) -> NDArray[np.str_]:
     distinct: dict[Any, str] = {}
     for value in flat.tolist():
         if value not in distinct:
-            distinct[value] = _text(value)
+            distinct[value] = as_text(value)
     return np.array([distinct[value] for value in flat.tolist()], dtype=np.str_)
 
 
@@ -32,16 +34,6 @@ def named_codes(codes: NDArray[Any], names: NDArray[Any]) -> NDArray[np.str_]:
     known = (codes >= 0) & (codes < len(table))
     padded = np.concatenate([table, np.array([""])])
     return padded[np.where(known, codes, len(table)).reshape(-1)]
-
-
-def _text(value: Any) -> str:
-    if value is None or value != value:
-        return ""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", errors="backslashreplace")
-    if isinstance(value, float) and value.is_integer():  # whole numbers that a table read as floats
-        return str(int(value))
-    return str(value)
 
 
 class NameCodes:

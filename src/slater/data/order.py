@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.findings import Findings
+from slater.encoding import seconds_of
 
 __all__ = ["EpisodeBegins", "watch_time"]
 
@@ -56,7 +56,7 @@ def watch_time(blocks: Iterable[Block], findings: Findings) -> Iterator[dict[str
         if "time" not in block or len(block["observations"]) == 0:
             yield dict(block)
             continue
-        begins, times = starts.of(block), _seconds(block["time"])
+        begins, times = starts.of(block), seconds_of(block["time"])
         if times is None:
             findings.add("warning", "time", "cannot be read as numbers or times, so gaps are not looked for")
         else:
@@ -79,16 +79,3 @@ def watch_time(blocks: Iterable[Block], findings: Findings) -> Iterator[dict[str
             last = times[-1]
         offset += len(block["observations"])
         yield {name: values for name, values in block.items() if name != "time"}
-
-
-def _seconds(values: NDArray[Any]) -> NDArray[np.float64] | None:
-    """Times as numbers; None if they are neither numbers nor times."""
-    flat = np.asarray(values).reshape(-1)
-    try:
-        if flat.dtype.kind in "OUS":
-            return np.array([datetime.fromisoformat(str(value)).timestamp() for value in flat])
-        if flat.dtype.kind == "M":
-            return flat.astype("datetime64[ns]").astype(np.int64) / 1e9
-        return flat.astype(np.float64)
-    except (ValueError, TypeError):
-        return None

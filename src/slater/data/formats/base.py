@@ -18,6 +18,7 @@ from slater.data.assemble import RAW_FIELDS, Block, Column
 from slater.data.dataset import Metadata
 from slater.data.findings import Findings
 from slater.data.missing import CHOICES, Missing
+from slater.encoding import nearest
 from slater.errors import InputError
 from slater.pairs import parse_lists
 
@@ -201,6 +202,8 @@ class Reader(ABC):
     fingerprint: str | None = None
     #: role -> the names of its columns, where a person gave them names; used in messages
     labels: Mapping[str, tuple[str, ...]] = {}
+    #: what was found of the form of the file, where that could have been another; a phrase for a person
+    recognised: str = ""
     #: the environment is known to clip actions, so those outside the bounds are clipped, with a warning
     clips_actions: bool = False
     #: the format itself says where every episode ends, the last one included, whatever the flags say
@@ -298,8 +301,9 @@ def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> l
             expanded.append(name)
         else:
             hint = " Roles are separated by spaces, the columns of one role by commas." if "=" in name else ""
+            near = nearest(name, [listing([other]) for other in available])
             raise InputError(
-                f"There is no column {name!r}, wanted for {role}; there are {listing(available)}.{hint}"
+                f"There is no column {name!r}, wanted for {role}{near}.{hint}".replace("?.", "?")
             )
     twice = [name for index, name in enumerate(expanded) if name in expanded[:index]]
     if twice:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from slater.data.formats.base import ReadOptions, expand_names, mapped_roles
+from slater.data.formats.table_values import entries_of
 from slater.errors import InputError
 
-__all__ = ["cost_columns", "folder_keys", "notes_beside", "parquet_files", "pyarrow"]
+__all__ = ["cost_columns", "find_roles", "folder_keys", "notes_beside", "parquet_files", "pyarrow"]
 
 
 def pyarrow() -> Any:
@@ -17,6 +19,8 @@ def pyarrow() -> Any:
     try:
         import pyarrow
         import pyarrow.csv
+        import pyarrow.feather
+        import pyarrow.json
         import pyarrow.parquet
     except ImportError:
         raise InputError("Parquet and CSV need pyarrow: pip install 'slater-rl[tables]'.") from None
@@ -53,3 +57,48 @@ def notes_beside(path: Path) -> Path:
 def cost_columns(cost_names: Sequence[str]) -> list[str]:
     """The columns that the costs are written to."""
     return ["cost"] if tuple(cost_names) == ("cost",) else [f"cost_{name}" for name in cost_names]
+
+
+#: role -> names that are looked for; the first that is present is taken, a plain name before a pattern
+_DEFAULTS: dict[str, tuple[str, ...]] = {
+    "observations": ("observations", "observation", "obs", "obs_*"),
+    "actions": ("actions", "action", "action_*"),
+    "rewards": ("reward", "rewards"),
+    "costs": ("cost", "costs", "cost_*"),
+    "terminals": ("terminal", "terminals", "terminated"),
+    "timeouts": ("timeout", "timeouts", "truncated"),
+    "next_observations": ("next_observations", "next_observation", "next_obs", "next_obs_*"),
+    "next_known": ("next_known",),
+    "episode": ("episode",),
+    "propensity": ("propensity",),
+    "source": ("source",),
+    "time": ("time", "timestamp"),
+}
+
+
+def find_roles(
+    names: Sequence[str], options: ReadOptions
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The columns of each role, by the map or by their names; and those called so that were not taken."""
+    roles: dict[str, list[str]] = {}
+    for role, candidates in _DEFAULTS.items():
+        for candidate in candidates:
+            matches = [name for name in names if name.startswith(candidate[:-1])]
+            if candidate in names:
+                roles[role] = [candidate]
+            elif candidate.endswith("*") and matches:
+                roles[role] = expand_names(role, (candidate,), entries_of(matches))
+            if role in roles:
+                break
+    chosen, _ = mapped_roles(roles, options)
+    rest = [role for role, wanted in chosen.items() if tuple(wanted) == ("*",)]
+    found = {role: expand_names(role, wanted, names) for role, wanted in chosen.items() if role not in rest}
+    read = {name for wanted in found.values() for name in wanted}
+    for role in rest:  # everything that is nothing else
+        found[role] = [name for name in names if name and name not in read]
+    passed_over: dict[str, list[str]] = {}
+    for role, candidates in _DEFAULTS.items():
+        if role in found and role not in options.columns and candidates[-1].endswith("*"):
+            like = [n for n in names if n.startswith(candidates[-1][:-1]) and n not in read]
+            passed_over |= {role: like} if like else {}
+    return found, passed_over

@@ -1,17 +1,18 @@
-"""The reader of Parquet and CSV: one row per step, columns found by name or by a small column map.
+"""The reader of tables: one row per step, columns found by name or by a small column map.
 
 Without a map these names are looked for: obs_*, action or action_*, reward, cost or cost_*, terminal,
 timeout, episode, next_obs_*, next_known, propensity, source, and time or timestamp (only checked); the
-writers use them. A Parquet column may also be a list per row, and a folder of Parquet files is one table:
-its files in the order of their names, with the keys of folders such as day=3 as columns. The notes
-(metadata, cost names, fingerprint) are in the schema of a Parquet file, and beside a CSV file
-(NAME.csv.json), which has no place for them; a CSV file without notes is read as it is, and its horizon
-and bounds are told by options.
+writers use them. A column may also be a list per row. Observations may be text, flags or times, and actions
+text: they become numbers by `slater.encoding`, which the metadata keep. Where the rows come from is the
+business of `table_sources`. The notes of our writers (metadata, cost names, fingerprint) are in the schema of
+a Parquet file, and beside a CSV file (NAME.csv.json), which has no place for them; a table without notes is
+read as it is, and its horizon and bounds are told by options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,77 +28,62 @@ from slater.data.formats.base import (
     Reader,
     ReadOptions,
     damaged,
-    expand_names,
     listing,
-    mapped_roles,
 )
-from slater.data.formats.table_layout import cost_columns, folder_keys, notes_beside, parquet_files, pyarrow
+from slater.data.formats.table_layout import cost_columns, find_roles, notes_beside, pyarrow
+from slater.data.formats.table_sources import CsvSource, ParquetSource, table_source
 from slater.data.formats.table_values import (
-    entries_of,
+    Survey,
     flags_of_text,
     is_number,
     labels_of_text,
     not_numbers,
-    times_of,
+    numbers_of,
 )
+from slater.encoding import Encoding
 from slater.errors import InputError
 
 __all__ = ["TableReader"]
 
-#: role -> names that are looked for; the first that is present is taken, a plain name before a pattern
-_DEFAULTS: dict[str, tuple[str, ...]] = {
-    "observations": ("observations", "observation", "obs", "obs_*"),
-    "actions": ("actions", "action", "action_*"),
-    "rewards": ("reward", "rewards"),
-    "costs": ("cost", "costs", "cost_*"),
-    "terminals": ("terminal", "terminals", "terminated"),
-    "timeouts": ("timeout", "timeouts", "truncated"),
-    "next_observations": ("next_observations", "next_observation", "next_obs", "next_obs_*"),
-    "next_known": ("next_known",),
-    "episode": ("episode",),
-    "propensity": ("propensity",),
-    "source": ("source",),
-    "time": ("time", "timestamp"),
-}
 _TEXT = ("episode", "source", "time")
 _FLAGS = ("terminals", "timeouts", "next_known")
 
 
 class TableReader(Reader):
-    """Reads a Parquet or CSV file batch by batch."""
+    """Reads a table batch by batch: a file, a folder of Parquet files, or a frame in memory."""
 
-    def __init__(self, path: Path, options: ReadOptions) -> None:
-        self._arrow = pyarrow()
-        self._path = path
-        self.name = str(path)
-        self.format = "csv" if path.suffix.lower() in (".csv", ".tsv") else "parquet"
-        self._files = parquet_files(path) if path.is_dir() else [path]
+    def __init__(self, table: Path | Any, options: ReadOptions) -> None:
+        self._arrow, self._source = pyarrow(), table_source(table)
+        self.name, self.format = self._source.name, self._source.kind
         self._roles: dict[str, list[str]] = {}
-        self._passed_over: dict[str, list[str]] = {}
+        self._encodings: list[Encoding] = []
+        self._choices: tuple[str, ...] = ()
         self._restarts = False
-        self._schemas: list[Any] = []  # of each file
-        self._discrete = options.discrete
-        self._bounded = options.action_low is not None
-        schema, rows = self._guard(self._schema)
-        names = self._guard(lambda: list(schema.names))
+        self._amounts = options.discrete is False or options.action_low is not None
+        self._schema, names = self._source.schema, list(self._source.schema.names)
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"{path}: the column {twice!r} is there twice; rename one.")
-        notes = self._read_notes()
-        self._roles = self._find(names, options)
+            raise InputError(f"{self.name}: the column {twice!r} is there twice; rename one.")
+        if 2 * sum(map(is_number, names)) > len(names):
+            raise InputError(
+                f"{self.name}: its first line is {listing(names)}, which are no names of columns; add a line "
+                "with names above it."
+            )
+        notes = self._read_notes(table)
+        self._roles, self._passed_over = find_roles(names, options)
         if notes is not None and "costs" not in options.columns:
             own = cost_columns(notes.cost_names)
             if set(own) <= set(names):  # in the order of the notes; numbered columns were sorted
                 self._roles["costs"] = own
         if not {"observations", "actions", "rewards", "costs"} & self._roles.keys():
             raise InputError(
-                f"{path} has the columns {listing(names)}; say which is which in a column map: "
+                f"{self.name} has the columns {listing(names)}; say which is which in a column map: "
                 "observations=...,... actions=... rewards=... costs=... terminals=... episode=..."
             )
-        if self.format == "csv":
-            schema = self._guard(lambda: self._csv_reader().schema)
-        self.columns = {role: self._column(role, schema, rows) for role in self._roles}
-        if len(self._files) > 1 and "episode" in self._roles:
+        encoded = notes is None or "observations" in options.columns
+        self._guard(partial(self._encode, encoded=encoded))
+        self.columns = {role: self._column(role) for role in self._roles}
+        if self._source.parts > 1 and "episode" in self._roles:
             self._restarts = self._guard(self._labels_restart)
         self.labels = {role: tuple(names) for role, names in self._roles.items() if role not in _FLAGS}
         costs = self._roles.get("costs", [])
@@ -105,91 +91,77 @@ class TableReader(Reader):
             self.cost_names = tuple(name.removeprefix("cost_") for name in costs)
         if notes is not None:
             self.adopt(notes, own_costs="costs" not in options.columns)
+        self._name_entries(encoded, notes is None or "actions" in options.columns)
 
-    def _read_notes(self) -> Notes | None:
+    def _name_entries(self, encoded: bool, acted: bool) -> None:
+        """Put what the columns are called, and how they were encoded, into the metadata."""
+        actions, told = self._roles.get("actions", []), self.metadata
+        if encoded and self._encodings:
+            entries = tuple(entry for encoding in self._encodings for entry in encoding.entries)
+            self.labels = {**self.labels, "observations": entries, "next_observations": entries}
+            told = replace(told, columns=tuple(self._encodings))
+        if self._choices:
+            self.discrete = True
+            told = replace(
+                told, action_names=self._choices, num_actions=told.num_actions or len(self._choices)
+            )
+        elif acted and actions and not self._is_list(self._field(actions[0])):
+            told = replace(told, action_names=tuple(actions))
+        self.metadata = told
+        said = [", ".join(self._source.recognised)] if self._source.recognised else []
+        odd = [str(encoding) for encoding in self._encodings if encoding.kind != "number"]
+        said += [f"as numbers: {', '.join(odd)}"] if odd else []
+        said += (
+            [f"actions are {len(self._choices)} choices: {listing(self._choices)}"] if self._choices else []
+        )
+        self.recognised = "; ".join(said)
+
+    def _read_notes(self, table: Path | Any) -> Notes | None:
         """What our writers said of the file, in its schema (Parquet) or beside it (CSV)."""
-        beside = notes_beside(self._path)
-        if self.format == "parquet":
-            text = self._guard(self._parquet_notes)
-        else:
-            text = self._guard(beside.read_bytes) if beside.is_file() else None
-        return None if text is None else Notes.parse(self._path, text)
+        text = None
+        if isinstance(self._source, ParquetSource):
+            text = self._guard(self._source.notes)
+        elif isinstance(self._source, CsvSource) and notes_beside(table).is_file():
+            text = self._guard(notes_beside(table).read_bytes)
+        return None if text is None else Notes.parse(self.name, text)
 
     def _guard(self, action: Any) -> Any:
         """Run something of pyarrow; what it raises on a bad file becomes one sentence."""
         try:
             return action()
-        except InputError:
-            raise
+        except InputError as error:
+            raise error if str(error).startswith(self.name) else InputError(f"{self.name}: {error}") from None
         except (self._arrow.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
-            if self.format == "csv":
-                self._explain_text()
-            damaged(self._path, error, "CSV table" if self.format == "csv" else "Parquet file")
+            if isinstance(self._source, CsvSource):
+                self._explain_text(self._source)
+            kinds = {"csv": "CSV table", "parquet": "Parquet file"}
+            damaged(self.name, error, kinds.get(self.format, "table"))
 
-    def _explain_text(self) -> None:
+    def _explain_text(self, source: CsvSource) -> None:
         """Name the column and row where a CSV table has text in place of a number, if that is wrong."""
         roles = {n: role for role, names in self._roles.items() for n in names}
-        numeric = {name: role for name, role in roles.items() if role not in (*_FLAGS, *_TEXT)}
+        coded = {encoding.name for encoding in self._encodings if encoding.kind != "number"}
+        numeric = {n: role for n, role in roles.items() if role not in (*_FLAGS, *_TEXT) and n not in coded}
         found: dict[str, tuple[int, str, int]] = {}
         try:
             row = 0
-            for batch in self._csv_reader(texts=tuple(numeric)):
+            for batch in source.batches(
+                BLOCK_ROWS, list(numeric), dict.fromkeys(numeric, self._arrow.string())
+            ):
                 for name in numeric:
                     for place, text in enumerate(batch.column(name).to_pylist()):
-                        if text is not None and text.strip() not in self._nulls and not is_number(text):
+                        if (
+                            text is not None
+                            and text.strip() not in source.nulls
+                            and not is_number(text, source.decimal)
+                        ):
                             first = found.get(name, (row + place, text, 0))
                             found[name] = (*first[:2], first[2] + 1)
                 row += batch.num_rows
         except (self._arrow.ArrowException, OSError, ValueError, KeyError):
             return  # it is not even a table
         for name, (first_row, text, count) in found.items():
-            raise InputError(not_numbers(self._path, name, numeric[name], text, first_row, count))
-
-    def _schema(self) -> tuple[Any, int | None]:
-        if self.format == "csv":
-            return self._csv_reader(first=True).schema, None
-        total, schema = 0, None
-        for path in self._files:
-            with self._arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-                own = file.schema_arrow.remove_metadata()
-                for name, value in folder_keys(self._path, path).items():
-                    if name not in own.names:
-                        own = own.append(self._arrow.field(name, self._arrow.scalar(value).type))
-                if schema is not None and set(own.names) != set(schema.names):
-                    raise InputError(f"{path} has other columns than {self._files[0]}: {listing(own.names)}.")
-                self._schemas.append(own)
-                schema, total = schema or own, total + file.metadata.num_rows
-        return schema, total
-
-    def _parquet_notes(self) -> bytes | None:
-        if self._path.is_dir():  # each file has notes of its own, which are not those of the whole
-            return None
-        with self._arrow.parquet.ParquetFile(self._path) as file:
-            found: bytes | None = (file.metadata.metadata or {}).get(b"slater")
-        return found
-
-    def _find(self, names: list[str], options: ReadOptions) -> dict[str, list[str]]:
-        roles: dict[str, list[str]] = {}
-        for role, candidates in _DEFAULTS.items():
-            for candidate in candidates:
-                matches = [name for name in names if name.startswith(candidate[:-1])]
-                if candidate in names:
-                    roles[role] = [candidate]
-                elif candidate.endswith("*") and matches:
-                    roles[role] = expand_names(role, (candidate,), entries_of(matches))
-                if role in roles:
-                    break
-        chosen, _ = mapped_roles(roles, options)
-        found = {role: expand_names(role, wanted, names) for role, wanted in chosen.items()}
-        read = {name for wanted in found.values() for name in wanted}
-        for role, candidates in _DEFAULTS.items():
-            if role in found and role not in options.columns:
-                prefix = candidates[-1].removesuffix("*")
-                like = [
-                    n for n in names if candidates[-1] != prefix and n.startswith(prefix) and n not in read
-                ]
-                self._passed_over |= {role: like} if like else {}
-        return found
+            raise InputError(not_numbers(self.name, name, numeric[name], text, first_row, count))
 
     def note(self, findings: Findings) -> None:
         """Say which columns with the name of a role were not taken for it."""
@@ -202,64 +174,101 @@ class TableReader(Reader):
             )
             findings.add("warning", "episode", message)
 
-    def _csv_reader(self, first: bool = False, texts: tuple[str, ...] = ()) -> Any:
-        """A streaming CSV reader; numbers are read as such, so that one odd block cannot change a type.
+    # -- types -----------------------------------------------------------------------------------------------
 
-        texts: columns to read as text whatever they hold.
-        """
-        arrow = self._arrow
-        types = {}
-        if not first:
-            for role, names in self._roles.items():
-                if role == "time" or (role == "actions" and len(names) == 1 and not self._continuous):
-                    continue
-                text = role in (*_FLAGS, "source", "episode")  # 1 and 01 are two labels
-                types.update({name: arrow.string() if text else arrow.float64() for name in names})
-        types.update({name: arrow.string() for name in texts})
-        delimiter = "\t" if self._path.suffix.lower() == ".tsv" else ","
-        return arrow.csv.open_csv(
-            self._path,
-            read_options=arrow.csv.ReadOptions(use_threads=False, block_size=8 * 2**20),
-            parse_options=arrow.csv.ParseOptions(delimiter=delimiter),
-            convert_options=arrow.csv.ConvertOptions(column_types=types),
-        )
+    def _field(self, name: str) -> Any:
+        return self._schema.field(name).type
 
-    @property
-    def _nulls(self) -> set[str]:
-        """What stands for a missing value in a CSV file."""
-        return set(self._arrow.csv.ConvertOptions().null_values)
+    def _is_list(self, kind: Any) -> bool:
+        types = self._arrow.types
+        return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
-    @property
-    def _continuous(self) -> bool:
-        return self._discrete is False or self._bounded
+    def _encode(self, encoded: bool) -> None:
+        """Decide how columns that are no numbers become numbers, which takes a look at all their values."""
+        seen = self._roles.get("observations", [])
+        after = self._roles.get("next_observations", [])
+        if any(self._is_list(self._field(name)) for name in seen):
+            return
+        types, surveys = self._arrow.types, {}
+        actions = self._roles.get("actions", []) if not self._amounts else []
+        for name in [*(seen if encoded else ()), *(actions if len(actions) == 1 else ())]:
+            fields = [schema.field(name).type for _, schema in self._source.schemas]
+            if not all(types.is_boolean(f) or Survey.needed(types, f) for f in fields):
+                continue  # numbers, or a mixture of kinds, which `_column` speaks about
+            if any(Survey.needed(types, f) for f in fields):
+                surveys[name] = Survey(self.name, name, "actions" if name in actions else "observations")
+        pairs = dict(zip(seen, after, strict=False)) if len(after) == len(seen) else {}
+        wanted = {name: [name, *([pairs[name]] if name in pairs else [])] for name in surveys}
+        columns = [column for names in wanted.values() for column in names]
+        text = {n: self._arrow.string() for n in columns if not types.is_temporal(self._field(n))}
+        for batch in self._source.batches(BLOCK_ROWS, columns, text) if columns else ():
+            for name, names in wanted.items():
+                for column in names:
+                    surveys[name].update(batch.column(column))
+        if encoded:
+            for name in seen:
+                flag = Encoding(name, "flag" if types.is_boolean(self._field(name)) else "number")
+                self._encodings.append(surveys[name].encoding() if name in surveys else flag)
+        if len(actions) == 1 and actions[0] in surveys:
+            self._choices = surveys[actions[0]].choices()
 
-    def _column(self, role: str, schema: Any, rows: int | None) -> Column:
-        types = [schema.field(name).type for name in self._roles[role]]
-        lists = [t for t in types if self._is_list(t)]
+    def _read_types(self) -> dict[str, Any]:
+        """What the text of a CSV file is read as: numbers as such, so that one odd block changes no type."""
+        types: dict[str, Any] = {}
+        text, number = self._arrow.string(), self._arrow.float64()
+        coded = dict(zip(self._roles.get("observations", []), self._encodings, strict=False))
+        coded |= dict(zip(self._roles.get("next_observations", []), self._encodings, strict=False))
+        for role, names in self._roles.items():
+            for name in names:
+                kind = coded[name].kind if name in coded else "number"
+                if role in (*_FLAGS, "source", "episode") or kind in ("flag", "category"):
+                    types[name] = text  # 1 and 01 are two labels
+                elif kind == "cycle":
+                    types[name] = self._field(name)
+                elif role == "actions" and self._choices:
+                    types[name] = text
+                elif role == "actions" and len(names) == 1 and not (self._amounts or self._odd(name)):
+                    continue  # whole or not: as it is found
+                elif role != "time":
+                    types[name] = number
+        return types
+
+    def _odd(self, name: str) -> bool:
+        """Whether a column holds text that is not what it is read as."""
+        return Survey.text(self._arrow.types, self._field(name))
+
+    def _column(self, role: str) -> Column:
+        names, rows = self._roles[role], self._source.rows
+        lists = [self._field(name) for name in names if self._is_list(self._field(name))]
         if lists:
-            if len(types) > 1:
-                raise InputError(
-                    f"{self._path}: {role} mixes list columns with others; give one list column."
-                )
-            width = getattr(lists[0], "list_size", None) or self._first_list_width(self._roles[role][0])
+            if len(names) > 1:
+                raise InputError(f"{self.name}: {role} mixes list columns with others; give one list column.")
+            width = getattr(lists[0], "list_size", None) or self._first_list_width(names[0])
             return Column(rows, (width,), np.dtype(lists[0].value_type.to_pandas_dtype()))
-        if self.format == "csv" and role in _FLAGS:
-            return Column(rows, (), np.dtype(np.float64))
         if role in _TEXT:
-            return Column(rows, (), self._number_type(types[0]))
+            return Column(rows, (), self._number_type(self._field(names[0])))
+        texts = role in _FLAGS or (role == "actions" and bool(self._choices))
+        if role in ("observations", "next_observations") and any(e.kind != "number" for e in self._encodings):
+            width = sum(len(encoding.entries) for encoding in self._encodings)
+            if len(names) == len(self._encodings):
+                return Column(rows, (width,), np.dtype(np.float64))
+        if texts and (self.format == "csv" or Survey.text(self._arrow.types, self._field(names[0]))):
+            return Column(rows, (), np.dtype(np.float64))
         dtypes = []
-        for path, own in zip(self._files, self._schemas or [schema], strict=True):
-            for name in self._roles[role]:
-                dtypes.append(self._number_type(own.field(name).type))
+        for part, (path, schema) in enumerate(self._source.schemas):
+            for name in names:
+                kind = self._arrow.float64() if name in self._read_types() and self.format == "csv" else None
+                dtypes.append(self._number_type(kind or schema.field(name).type))
                 if dtypes[-1].kind not in "biuf":
-                    raise InputError(not_numbers(path, name, role, self._first_value(name, path), 0, 0))
-        tail = () if len(types) == 1 else (len(types),)
-        return Column(rows, tail, np.result_type(*dtypes))
+                    raise InputError(not_numbers(path, name, role, self._first_value(name, part), 0, 0))
+        return Column(rows, () if len(names) == 1 else (len(names),), np.result_type(*dtypes))
 
     def _number_type(self, kind: Any) -> np.dtype[Any]:
         if self._arrow.types.is_temporal(kind):
             return np.dtype("datetime64[ns]")
-        if kind == self._arrow.null():  # a column without any value: NaN in every row
+        if kind == self._arrow.null() or self._arrow.types.is_decimal(
+            kind
+        ):  # without any value: NaN in every row
             return np.dtype(np.float64)
         try:
             found: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
@@ -267,63 +276,42 @@ class TableReader(Reader):
             return np.dtype(object)
         return found
 
-    def _is_list(self, kind: Any) -> bool:
-        types = self._arrow.types
-        return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-    def _first_value(self, name: str, path: Path) -> str:
-        batches = self._batches(1) if self.format == "csv" else self._parquet_batches(path, 1)
+    def _first_value(self, name: str, part: int) -> str:
+        batches = self._source.batches(1, [name], part=part)
         batch = self._guard(lambda: next(batches, None))
         return "" if batch is None or batch.num_rows == 0 else str(batch.column(name)[0].as_py())
 
     def _first_list_width(self, name: str) -> int:
-        for batch in self._batches(1):
+        for batch in self._source.batches(1, [name]):
             values = batch.column(name)
             if len(values):
                 return len(values[0].as_py() or ())
         return 0
 
-    def _batches(self, rows: int) -> Iterator[Any]:
-        if self.format == "csv":
-            yield from self._csv_reader()
-            return
-        for path in self._files:
-            yield from self._parquet_batches(path, rows)
-
-    def _parquet_batches(self, path: Path, rows: int, only: Sequence[str] = ()) -> Iterator[Any]:
-        keys = folder_keys(self._path, path)
-        wanted = list(only or dict.fromkeys(name for names in self._roles.values() for name in names))
-        with self._arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            own = [name for name in wanted if name in file.schema_arrow.names]
-            # a list column is named by its path in the file, so all columns are asked for if there is one
-            flat = not any(self._is_list(file.schema_arrow.field(name).type) for name in own)
-            batches = file.iter_batches(batch_size=rows, columns=own if flat else None, use_threads=False)
-            for batch in batches:
-                for name in wanted:
-                    if name not in own:
-                        constant = self._arrow.repeat(self._arrow.scalar(keys[name]), batch.num_rows)
-                        batch = batch.append_column(name, constant)
-                yield batch
+    # -- rows ------------------------------------------------------------------------------------------------
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
-        """Batches as the file gives them."""
-        if not self._restarts:
-            yield from self._blocks(self._batches(rows))
-            return
-        for number, path in enumerate(self._files):
-            for block in self._blocks(self._parquet_batches(path, rows)):
-                labels = [
-                    None if label is None else f"{number}/{label}" for label in block["episode"].tolist()
-                ]
-                yield {**block, "episode": np.array(labels, dtype=object)}
+        """Batches as the table gives them."""
+        for part in range(self._source.parts) if self._restarts else (None,):
+            for block in self._blocks(rows, part):
+                if part is not None:
+                    labels = [
+                        None if label is None else f"{part}/{label}" for label in block["episode"].tolist()
+                    ]
+                    block["episode"] = np.array(labels, dtype=object)
+                yield block
 
-    def _blocks(self, batches: Iterator[Any]) -> Iterator[dict[str, NDArray[Any]]]:
+    def _blocks(self, rows: int, part: int | None) -> Iterator[dict[str, NDArray[Any]]]:
+        wanted = list(dict.fromkeys(name for names in self._roles.values() for name in names))
+        batches = self._guard(lambda: self._source.batches(rows, wanted, self._read_types(), part))
         while True:
             batch = self._guard(lambda: next(batches, None))
             if batch is None:
                 return
             if batch.num_rows:
-                yield self._guard(partial(self._columns_of, batch))
+                yield self._guard(
+                    lambda batch=batch: {role: self._values(batch, role) for role in self._roles}
+                )
 
     def _labels_restart(self) -> bool:
         """Whether the files of a folder number their episodes each by itself, rather than as one table.
@@ -331,42 +319,43 @@ class TableReader(Reader):
         One table cut into files has a label in two files only where one ends and the next begins; and if all
         of it is one label, its files are episodes that nobody numbered.
         """
-        seen: set[Any] = set()
-        before: Any = None
-        for number, path in enumerate(self._files):
+        (name,), seen, before = self._roles["episode"], set[Any](), None
+        for part in range(self._source.parts):
             own: dict[Any, None] = {}
-            for batch in self._parquet_batches(path, BLOCK_ROWS, self._roles["episode"]):
-                own |= dict.fromkeys(batch.column(self._roles["episode"][0]).unique().to_pylist())
+            for batch in self._source.batches(BLOCK_ROWS, [name], part=part):
+                own |= dict.fromkeys(batch.column(name).unique().to_pylist())
             first = next(iter(own), None)
-            if number and (seen & (own.keys() - {first}) or (first in seen and first != before)):
+            if part and (seen & (own.keys() - {first}) or (first in seen and first != before)):
                 return True
             seen |= own.keys()
             before = list(own)[-1] if own else before
         return len(seen) == 1
 
-    def _columns_of(self, batch: Any) -> dict[str, NDArray[Any]]:
-        return {role: self._values(batch, role) for role in self._roles}
-
     def _values(self, batch: Any, role: str) -> NDArray[Any]:
-        parts = []
-        for name in self._roles[role]:
+        names = self._roles[role]
+        if len(names) == 1 and self._is_list(batch.column(names[0]).type):
+            values, width = batch.column(names[0]), self.columns[role].tail[0]
+            if values.null_count or any(len(v) != width for v in values):
+                raise InputError(
+                    f"{self.name}: the lists of {names[0]} differ in length; each needs {width} numbers."
+                )
+            return np.asarray(values.flatten().to_numpy(zero_copy_only=False).reshape(-1, width))
+        encodings = self._encodings if role in ("observations", "next_observations") else []
+        if len(encodings) == len(names) and any(encoding.kind != "number" for encoding in encodings):
+            pairs = zip(names, encodings, strict=True)
+            parts = [e.encode(numbers_of(self._arrow, batch.column(name))) for name, e in pairs]
+            return np.concatenate(parts, axis=1)
+        columns = []
+        for name in names:
             values = batch.column(name)
-            if self._is_list(values.type):
-                width = self.columns[role].tail[0]
-                if values.null_count or any(len(v) != width for v in values):
-                    raise InputError(
-                        f"{self._path}: the lists of {name} differ in length; each needs {width} numbers."
-                    )
-                parts.append(values.flatten().to_numpy(zero_copy_only=False).reshape(-1, width))
-            elif self.format == "csv" and role in _FLAGS:
-                parts.append(flags_of_text(values.to_pylist()))
-            elif self.format == "csv" and role == "episode":
-                parts.append(labels_of_text(values.to_pylist(), self._nulls))
-            elif self._arrow.types.is_temporal(values.type) and not self._arrow.types.is_duration(
-                values.type
-            ):
-                parts.append(times_of(self._arrow, values))
+            if role == "actions" and self._choices:
+                place = {choice: float(index) for index, choice in enumerate(self._choices)}
+                texts = [(text or "").strip() for text in values.cast(self._arrow.string()).to_pylist()]
+                columns.append(np.array([place.get(text, np.nan) for text in texts]))
+            elif role in _FLAGS and Survey.text(self._arrow.types, values.type):
+                columns.append(flags_of_text(values.cast(self._arrow.string()).to_pylist()))
+            elif role == "episode" and isinstance(self._source, CsvSource):
+                columns.append(labels_of_text(values.to_pylist(), self._source.nulls))
             else:
-                array = values.to_numpy(zero_copy_only=False)
-                parts.append(array.astype(np.float64) if values.type == self._arrow.null() else array)
-        return parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
+                columns.append(numbers_of(self._arrow, values))
+        return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)

@@ -25,7 +25,7 @@ def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result
 
     Names and units are those that the data's notes give as `observation_names`, `observation_units`,
     `action_names` and `action_units`, each a JSON list or a text with commas; else names are those of the
-    columns that the data were read from, where a column map says them; else entries are numbered.
+    columns that the data were read from; else entries are numbered.
     """
     if isinstance(dataset, StoredDataset):
         seen = dataset.sample(np.random.default_rng(0), ROWS).observations
@@ -76,9 +76,9 @@ def _texts(run: Run, dataset: Dataset | StoredDataset, what: str, count: int) ->
     """Names and units of the entries, from the notes of the data or the column map where they fit."""
     notes = dataset.metadata.notes
     names, units = _listed(notes.get(f"{what}_names")), _listed(notes.get(f"{what}_units"))
-    if len(names) != count:  # a pattern such as obs_* names no single column
-        mapped = run.reading.get("columns", {}).get(f"{what}s", ())
-        names = [str(name) for name in mapped if not str(name).endswith("*")]
+    if len(names) != count:
+        known = dataset.metadata.action_names if what == "action" else dataset.metadata.entry_names(count)
+        names = list(known or ())
     if len(names) != count:
         names = [f"{what} {k}" for k in range(count)]
     return names, units if len(units) == count else [""] * count

@@ -1,0 +1,114 @@
+"""Which format a file is in, by its name or its first bytes, and the reader or writer for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from slater.data.formats.base import Notes, Reader, ReadOptions, Writer
+from slater.data.formats.dsrl import DsrlReader, DsrlWriter
+from slater.data.formats.minari import MinariReader, MinariWriter, is_minari
+from slater.data.formats.npz import NpzReader, NpzWriter
+from slater.data.formats.store import StoreReader, StoreWriter, is_store, settle
+from slater.data.formats.table_layout import parquet_files
+from slater.data.formats.table_writing import TableWriter
+from slater.data.formats.tables import TableReader
+from slater.encoding import is_table
+from slater.errors import InputError
+
+__all__ = ["READ_ONLY", "SUFFIXES", "is_frame", "open_reader", "writer_for"]
+
+#: suffix -> format, of files that are read and written
+SUFFIXES = {
+    ".hdf5": "dsrl",
+    ".h5": "dsrl",
+    ".npz": "npz",
+    ".parquet": "table",
+    ".pq": "table",
+    ".csv": "table",
+    ".tsv": "table",
+    ".store": "store",
+}
+#: files that are only read; each may be compressed besides (.csv.gz)
+READ_ONLY = {**dict.fromkeys((".jsonl", ".ndjson", ".feather", ".arrow", ".xlsx"), "table")}
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+_READERS: dict[str, Callable[[Path, ReadOptions], Reader]] = {
+    "dsrl": DsrlReader,
+    "npz": NpzReader,
+    "table": TableReader,
+    "store": StoreReader,
+}
+_WRITERS: dict[str, Callable[[Path, Notes], Writer]] = {
+    "dsrl": DsrlWriter,
+    "npz": NpzWriter,
+    "table": TableWriter,
+    "store": StoreWriter,
+}
+#: first bytes -> format, for files whose name says nothing
+_MAGIC = {b"\x89HDF\r\n\x1a\n": "dsrl", b"PAR1": "table"}
+
+
+def open_reader(path: Any, options: ReadOptions | None = None) -> Reader:
+    """Open a file of any known format, found by its name or its first bytes, or a frame in memory."""
+    options = options or ReadOptions()
+    if is_frame(path):
+        return TableReader(path, options)
+    text = str(path)
+    if text.startswith("minari:"):
+        return MinariReader(text, options)
+    file = Path(path)
+    settle(file)
+    if not file.exists():
+        raise InputError(f"There is no file {path}.")
+    if is_store(file):
+        return StoreReader(file, options)
+    if is_minari(file):
+        return MinariReader(text, options)
+    if file.is_dir():
+        if not parquet_files(file):
+            raise InputError(
+                f"{path} is a folder, but neither a store nor a Minari dataset, and holds no Parquet files."
+            )
+        return TableReader(file, options)
+    if not file.is_file():
+        raise InputError(f"{path} is no ordinary file.")
+    return _READERS[_format_of(file)](file, options)
+
+
+def _format_of(file: Path) -> str:
+    try:
+        with open(file, "rb") as handle:
+            first = handle.read(8)
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}.") from None
+    if not first:
+        raise InputError(f"{file} is empty.")
+    for magic, kind in _MAGIC.items():
+        if first.startswith(magic):
+            return kind
+    suffix = next((s.lower() for s in reversed(file.suffixes) if s.lower() not in _COMPRESSED), "")
+    kind = {**SUFFIXES, **READ_ONLY}.get(suffix, "npz" if first.startswith(b"PK\x03\x04") else "")
+    if not kind or kind == "store":
+        known = ", ".join((*SUFFIXES, *READ_ONLY))
+        old = " Save it as .xlsx." if suffix == ".xls" else ""
+        raise InputError(f"{file} is of no known format; known are {known} and minari:ID.{old}")
+    return kind
+
+
+def is_frame(data: Any) -> bool:
+    """Whether data are a table in memory: a pandas, Polars or Arrow one, or columns by name."""
+    return not isinstance(data, str | Path) and is_table(data)
+
+
+def writer_for(path: str | Path, notes: Notes) -> Writer:
+    """A writer for the format that the name of `path` says."""
+    if str(path).startswith("minari:"):
+        return MinariWriter(str(path), notes)
+    target = Path(path)
+    kind = SUFFIXES.get(target.suffix.lower())
+    if kind is None:
+        raise InputError(f"The name {path} says no known format; end it in one of {', '.join(SUFFIXES)}.")
+    if not target.parent.is_dir():
+        raise InputError(f"There is no folder {target.parent} to write {target.name} in; make it first.")
+    return _WRITERS[kind](target, notes)

@@ -1,0 +1,324 @@
+"""Tables as people have them, behind one interface: names, types, and rows in batches of Arrow.
+
+CSV in the dialects that programs write (commas, semicolons, tabs or bars between columns; decimal points or
+commas; UTF-8, UTF-16 or latin-1; compressed or not), Parquet files and folders of them, JSON lines, Feather,
+Excel sheets, and frames in memory (pandas, Polars, Arrow).
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slater.data.formats.base import damaged, listing
+from slater.data.formats.table_layout import folder_keys, parquet_files, pyarrow
+from slater.errors import InputError
+
+__all__ = ["CsvSource", "MemorySource", "ParquetSource", "TableSource", "table_source"]
+
+for _name in ("cp1252", "latin-1", "utf-16"):
+    codecs.lookup(_name)  # loaded now: what a file says must not decide what code is loaded
+_SNIFFED = 2**18
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+
+
+class TableSource(ABC):
+    """An open table. rows: how many, None if not known yet. recognised: what was found of its form."""
+
+    name: str
+    kind: str
+    rows: int | None = None
+    recognised: tuple[str, ...] = ()
+    #: of each file that the table is made of: what a person calls it, and its columns with their types
+    schemas: list[tuple[str, Any]]
+
+    @property
+    def schema(self) -> Any:
+        """The columns with their types, as Arrow has them."""
+        return self.schemas[0][1]
+
+    @property
+    def parts(self) -> int:
+        """How many files the table is made of."""
+        return len(self.schemas)
+
+    @abstractmethod
+    def batches(
+        self,
+        rows: int,
+        columns: Sequence[str],
+        types: Mapping[str, Any] | None = None,
+        part: int | None = None,
+    ) -> Iterator[Any]:
+        """Record batches of the wanted columns; types: what text is read as; part: of one file only."""
+
+
+class MemorySource(TableSource):
+    """A table that is in memory already."""
+
+    kind = "table"
+
+    def __init__(self, name: str, table: Any, recognised: tuple[str, ...] = ()) -> None:
+        self.name, self._table, self.recognised = name, table, recognised
+        self.rows, self.schemas = table.num_rows, [(name, table.schema)]
+
+    def batches(
+        self,
+        rows: int,
+        columns: Sequence[str],
+        types: Mapping[str, Any] | None = None,
+        part: int | None = None,
+    ) -> Iterator[Any]:
+        """Slices of the table."""
+        yield from self._table.select(list(columns)).combine_chunks().to_batches(max_chunksize=rows)
+
+
+class ParquetSource(TableSource):
+    """A Parquet file, or a folder of them as one table: in the order of names, folders' keys as columns."""
+
+    kind = "parquet"
+
+    def __init__(self, path: Path) -> None:
+        self._arrow, self.name, self._path = pyarrow(), str(path), path
+        self._files = parquet_files(path) if path.is_dir() else [path]
+        self.schemas, self.rows = [], 0
+        for file in self._files:
+            with self._arrow.parquet.ParquetFile(file, page_checksum_verification=True) as opened:
+                own = opened.schema_arrow.remove_metadata()
+                for name, value in folder_keys(path, file).items():
+                    if name not in own.names:
+                        own = own.append(self._arrow.field(name, self._arrow.scalar(value).type))
+                self.rows += opened.metadata.num_rows
+            if self.schemas and set(own.names) != set(self.schema.names):
+                raise InputError(f"{file} has other columns than {self._files[0]}: {listing(own.names)}.")
+            self.schemas.append((str(file), own))
+        if len(self._files) > 1:
+            self.recognised = (f"{len(self._files)} Parquet files",)
+
+    def notes(self) -> bytes | None:
+        """What our writer put into the schema; of a folder nothing, since each file has notes of its own."""
+        if self._path.is_dir():
+            return None
+        with self._arrow.parquet.ParquetFile(self._path) as file:
+            found: bytes | None = (file.metadata.metadata or {}).get(b"slater")
+        return found
+
+    def batches(
+        self,
+        rows: int,
+        columns: Sequence[str],
+        types: Mapping[str, Any] | None = None,
+        part: int | None = None,
+    ) -> Iterator[Any]:
+        """Batches as the files have them."""
+        for path in self._files if part is None else [self._files[part]]:
+            keys = folder_keys(self._path, path)
+            with self._arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+                own = [name for name in columns if name in file.schema_arrow.names]
+                # a list column is named by its path in the file, so all columns are asked for if there is one
+                nested = any(self._arrow.types.is_nested(file.schema_arrow.field(name).type) for name in own)
+                only = None if nested else own
+                for batch in file.iter_batches(batch_size=rows, columns=only, use_threads=False):
+                    for name in columns:
+                        if name not in own:
+                            constant = self._arrow.repeat(self._arrow.scalar(keys[name]), batch.num_rows)
+                            batch = batch.append_column(name, constant)
+                    yield batch
+
+
+class CsvSource(TableSource):
+    """A text file with a line per row; its dialect is told from its beginning."""
+
+    kind = "csv"
+
+    def __init__(self, path: Path) -> None:
+        self._arrow, self.name, self._path = pyarrow(), str(path), path
+        with self._arrow.input_stream(str(path), compression="detect") as stream:
+            start = stream.read(_SNIFFED)
+        self._encoding = _encoding_of(start)
+        text = start.decode(self._encoding, errors="ignore").lstrip("\ufeff")
+        lines = text.splitlines()[: -1 if len(start) == _SNIFFED else None]
+        self._skipped = next((i for i, line in enumerate(lines) if not line.startswith("#")), 0)
+        lines = lines[self._skipped :]
+        self._delimiter = _delimiter_of(lines, "\t" if ".tsv" in path.name.lower() else ",")
+        cells = [
+            cell.strip()
+            for row in csv.reader(io.StringIO("\n".join(lines[1:])), delimiter=self._delimiter)
+            for cell in row
+        ]
+        commas = any(re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) for cell in cells)
+        points = any(re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", cell) for cell in cells)
+        self.decimal = "," if commas and not points else "."
+        self.recognised = self._said(path)
+        self.schemas = [(self.name, self._open({}).schema)]
+
+    def _said(self, path: Path) -> tuple[str, ...]:
+        between = {
+            ",": "",
+            ";": "semicolons between columns",
+            "\t": "tabs between columns",
+            "|": "bars between columns",
+        }
+        said = [
+            "compressed" if path.suffix.lower() in _COMPRESSED else "",
+            "" if self._encoding == "utf-8" else f"text in {self._encoding}",
+            between[self._delimiter],
+            "decimal commas" if self.decimal == "," else "",
+            f"{self._skipped} line{'s' * (self._skipped > 1)} of comments" if self._skipped else "",
+        ]
+        return tuple(word for word in said if word)
+
+    @property
+    def nulls(self) -> set[str]:
+        """What stands for a missing value."""
+        return set(self._arrow.csv.ConvertOptions().null_values)
+
+    def _open(self, types: Mapping[str, Any]) -> Any:
+        arrow = self._arrow.csv
+        return arrow.open_csv(
+            self._arrow.input_stream(str(self._path), compression="detect"),
+            read_options=arrow.ReadOptions(
+                use_threads=False, block_size=8 * 2**20, encoding=self._encoding, skip_rows=self._skipped
+            ),
+            parse_options=arrow.ParseOptions(delimiter=self._delimiter),
+            convert_options=arrow.ConvertOptions(column_types=dict(types), decimal_point=self.decimal),
+        )
+
+    def batches(
+        self,
+        rows: int,
+        columns: Sequence[str],
+        types: Mapping[str, Any] | None = None,
+        part: int | None = None,
+    ) -> Iterator[Any]:
+        """Blocks of some megabytes; what `types` name is read so, and no odd block changes its type."""
+        for batch in self._open(types or {}):
+            yield batch.select(list(columns))
+
+
+def _encoding_of(start: bytes) -> str:
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if len(start) > 8 and start[1:200:2].count(0) > len(start[1:200:2]) // 2:
+        return "utf-16-le"
+    for cut in range(4):  # the last character may be cut
+        try:
+            start[: len(start) - cut].decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+        return "utf-8"
+    return "cp1252" if not set(start) & {0x81, 0x8D, 0x8F, 0x90, 0x9D} else "latin-1"
+
+
+def _delimiter_of(lines: Sequence[str], usual: str) -> str:
+    """The character that divides the header, and the lines below as often; the usual one where none does."""
+    best, most = usual, 0.0
+    for mark in ("\t", ";", "|", ","):
+        widths = {len(row) for row in csv.reader(lines[:50], delimiter=mark) if row}
+        count = max(widths, default=1) - 1 if len(widths) == 1 else (lines[0].count(mark) if lines else 0) / 2
+        if count > most or (count == most and mark == usual):
+            best, most = mark, count
+    return best
+
+
+def table_source(table: Any) -> TableSource:
+    """The source for a path, or for a frame in memory."""
+    arrow = pyarrow()
+    if not isinstance(table, str | Path):
+        return _frame(arrow, table)
+    path = Path(table)
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
+    kind = suffixes[-1] if suffixes else ".parquet"
+    try:
+        if kind in (".jsonl", ".ndjson"):
+            with arrow.input_stream(str(path), compression="detect") as stream:
+                return MemorySource(str(path), arrow.json.read_json(stream), ("JSON lines",))
+        if kind in (".feather", ".arrow"):
+            return MemorySource(str(path), arrow.feather.read_table(str(path)), ("Feather",))
+        if kind == ".xlsx":
+            return _excel(arrow, path)
+        return CsvSource(path) if kind in (".csv", ".tsv", ".txt") else ParquetSource(path)
+    except InputError:
+        raise
+    except (
+        arrow.ArrowException,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        UnicodeError,
+        MemoryError,
+    ) as error:
+        words = {
+            ".csv": "CSV table",
+            ".tsv": "CSV table",
+            ".jsonl": "file of JSON lines",
+            ".xlsx": "Excel sheet",
+        }
+        damaged(path, error, words.get(kind, "Parquet file"))
+
+
+def _frame(arrow: Any, frame: Any) -> TableSource:
+    """A frame as an Arrow table; without a copy where its library can give one."""
+    what = f"{type(frame).__module__.partition('.')[0]} {type(frame).__name__}"
+    if hasattr(frame, "collect") and hasattr(frame, "lazy"):  # Polars: a query that was not run yet
+        frame = frame.collect()
+    try:
+        table = arrow.table(frame)
+    except (arrow.ArrowException, TypeError, ValueError) as error:
+        raise InputError(
+            f"The {what} cannot be read as a table ({' '.join(str(error).split())[:200]})."
+        ) from None
+    if not hasattr(frame, "column_names") and any(
+        not isinstance(n, str) for n in getattr(frame, "columns", ())
+    ):
+        raise InputError(f"The {what} has columns whose names are no text; name them first.")
+    return MemorySource("the table", table, (what,))
+
+
+def _excel(arrow: Any, path: Path) -> TableSource:
+    try:
+        import openpyxl  # type: ignore[import-untyped]
+    except ImportError:
+        raise InputError(f"{path}: Excel sheets need openpyxl: pip install 'slater-rl[excel]'.") from None
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        sheet = book.worksheets[0]
+        rows = [row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row)]
+        said = (
+            ("Excel",)
+            if len(book.worksheets) == 1
+            else (f"the first of {len(book.worksheets)} Excel sheets, {sheet.title!r}",)
+        )
+        book.close()
+    except InputError:
+        raise
+    except Exception as error:  # zip, XML and openpyxl raise many kinds on damaged input
+        damaged(path, error, "Excel sheet")
+    if not rows:
+        raise InputError(f"{path}: its first sheet is empty.")
+    header = [str(cell).strip() if cell is not None else "" for cell in rows[0]]
+    named = [(place, name) for place, name in enumerate(header) if name]
+    try:
+        columns = [
+            arrow.array([row[place] if place < len(row) else None for row in rows[1:]]) for place, _ in named
+        ]
+    except arrow.ArrowException:
+        columns = []
+    if len(columns) < len(named):
+        for place, name in named:
+            cells = [row[place] for row in rows[1:] if place < len(row) and row[place] is not None]
+            kinds = sorted({type(cell).__name__ for cell in cells if not isinstance(cell, int | float)})
+            if kinds and len({isinstance(cell, int | float) for cell in cells}) > 1:
+                odd = next(cell for cell in cells if not isinstance(cell, int | float))
+                raise InputError(
+                    f"{path}: the column {name!r} mixes numbers with {odd!r}; correct these cells."
+                )
+        raise InputError(f"{path}: a column mixes kinds of cells; give each column one kind.")
+    return MemorySource(str(path), arrow.Table.from_arrays(columns, names=[name for _, name in named]), said)
