@@ -17,9 +17,17 @@ SOURCE = ROOT / "src" / "slater"
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     (
-        "limits", "limit_status", "encoding", "disk", "pairs", "vocabulary", "threads", "interrupts",
-        "progress", "mixing",
-    ),  # fmt: skip
+        "limits",
+        "limit_status",
+        "encoding",
+        "disk",
+        "pairs",
+        "vocabulary",
+        "threads",
+        "interrupts",
+        "progress",
+        "mixing",
+    ),
     ("policy", "data"),
     ("envs",),
     ("runs",),
