@@ -48,7 +48,7 @@ def wrapped(line: str, width: int = 92) -> str:
 def settings(name: str) -> str:
     """The settings of an algorithm, as `slater train NAME --settings` prints them."""
     text = "\n".join(map(wrapped, said("train", name, "--settings").splitlines()))
-    return f"Change one with `--set NAME=VALUE`, or by name in `slater.train`.\n\n```text\n{text}\n```"
+    return f"```text\n{text}\n```"
 
 
 def algorithms_table() -> str:
@@ -57,7 +57,9 @@ def algorithms_table() -> str:
     from slater.deep.algorithms.last_iterate import LastIterate
     from slater.deep.algorithms.registry import find
 
-    rows = []
+    rows = [
+        "| | actions | costs | output | serves | data larger than memory |", "|---|---|---|---|---|---|"
+    ]  # fmt: skip
     for name in algorithms():
         kind = find(name)
         rows.append(
@@ -101,17 +103,19 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Fill in what a page takes from the code: `{{settings NAME}}`, `{{algorithms table}}`."""
+    """Fill in what a page takes from the code, where a comment asks: `settings NAME`, `algorithms table`."""
+    path = page.file.src_uri
     del page, config, files
 
     def filled(found: re.Match[str]) -> str:
         what, which = found.group(1), found.group(2)
         if what == "settings":
             return settings(which)
-        if (what, which) == ("algorithms", "table"):
-            return algorithms_table()
-        raise RuntimeError(f"nothing fills in {found.group(0)}")
+        return algorithms_table()
+
+    if "{{" in re.sub(r"```.*?```|`[^`\n]*`|\$\$.*?\$\$", "", markdown, flags=re.S):
+        raise RuntimeError(f"{path}: write <!-- settings NAME --> below a sentence, not {{{{settings NAME}}}}")
 
     # why the tests do not run a block is for them, not for readers
     markdown = re.sub(r'^(```\w+) title="not run[^"]*"$', r"\1", markdown, flags=re.M)
-    return re.sub(r"^\{\{(\w+) ([\w-]+)\}\}$", filled, markdown, flags=re.M)
+    return re.sub(r"^<!-- (settings|algorithms) ([\w-]+) -->$", filled, markdown, flags=re.M)

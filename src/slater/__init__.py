@@ -2,7 +2,7 @@
 
 Policies from logged data that maximise reward while keeping every expected cost under its limit.
 
-    data = slater.load("ball.hdf5")
+    data = slater.load(slater.data.sample())
     result = slater.train(data, "pdca", limits=20)
     actor = result.policy.begin(rng=np.random.default_rng(0))
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from slater.front import evaluate, load_policy, train
     from slater.limits import Limit
 
-__all__ = ["InputError", "Limit", "__version__", "certify", "evaluate", "load", "load_policy", "train"]
+__all__ = ["InputError", "Limit", "__version__", "certify", "data", "evaluate", "load", "load_policy", "train"]
 __version__ = "0.1.0"
 
 #: name -> the module that has it
 _LAZY = {
     "Limit": "slater.limits",
     "certify": "slater.certify",
+    "data": "slater.data",
     "evaluate": "slater.front",
     "load": "slater.data",
     "load_policy": "slater.front",
@@ -40,7 +41,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'slater' has no attribute {name!r}")
     module = import_module(_LAZY[name])
-    # `slater.certify` is a package that can be called
+    # `slater.data` is a package, `slater.certify` one that can be called
     value = module if module.__name__ == f"slater.{name}" else getattr(module, name)
     globals()[name] = value
     return value
