@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from slater.policy.contract import Contract, RangeCheck, check_range
 
@@ -71,6 +71,14 @@ class Described:
     """A policy that may hold what its file says about it."""
 
     contract: Contract | None = None
+
+    def predict(
+        self, rows: Any, *, seed: int = 0, deterministic: bool = False, episode: ArrayLike | None = None
+    ) -> NDArray[Any]:
+        """Actions for many rows of a table, raw, or of an array; see `slater.policy.predicting.predict`."""
+        from slater.policy.predicting import predict
+
+        return predict(self, rows, seed=seed, deterministic=deterministic, episode=episode)
 
 
 @dataclass(frozen=True)

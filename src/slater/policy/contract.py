@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.encoding import Encoding
 from slater.errors import InputError
 
 __all__ = ["Contract", "Entry", "RangeCheck", "check_range", "checked", "usable"]
@@ -55,6 +56,9 @@ class Contract:
     imitates: whether the algorithm does nothing but imitate; reading: how the data were read
     trained_on: hashes of the episodes that trained it (`slater.runs.trained_on`), "" if not known
     held_out: what was kept from training (`slater.runs.held_out`), as JSON
+
+    columns: how raw columns become the entries of an observation (`slater.encoding`), where that is known
+    action_names: of discrete actions what each index is called, where that is known
     """
 
     observations: tuple[Entry, ...]
@@ -80,6 +84,8 @@ class Contract:
     reading: Mapping[str, Any] = field(default_factory=dict)
     trained_on: str = ""
     held_out: Mapping[str, Any] | None = None
+    columns: tuple[Encoding, ...] = ()
+    action_names: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As in the file."""
@@ -95,7 +101,8 @@ class Contract:
             fields[name] = tuple(
                 Entry(str(e["name"]), str(e["unit"]), float(e["low"]), float(e["high"])) for e in fields[name]
             )
-        for name in ("limits", "judged", "costs"):
+        fields["columns"] = tuple(Encoding.from_json(column) for column in fields.get("columns", ()))
+        for name in ("limits", "judged", "costs", "action_names"):
             fields[name] = tuple(map(str, fields.get(name, ())))
         fields["largest_step_cost"] = tuple(map(float, fields.get("largest_step_cost", ())))
         fields["limit_status"] = {str(cost): str(word) for cost, word in fields["limit_status"].items()}
@@ -113,7 +120,8 @@ class Contract:
             *(f"  {entry}" for entry in self.observations),
         ]
         if self.num_actions is not None:
-            lines.append(f"actions: one of {self.num_actions}, from 0")
+            named = ": " + ", ".join(self.action_names) if self.action_names else ", from 0"
+            lines.append(f"actions: one of {self.num_actions}{named}")
         else:
             lines += [f"actions, {len(self.actions)} entries, with their bounds:"]
             lines += [f"  {entry}" for entry in self.actions]
@@ -123,7 +131,9 @@ class Contract:
         return "\n".join([*lines, *self.judged])
 
 
-_LATER = ("costs", "largest_step_cost", "imitates", "reading", "trained_on", "held_out")
+_LATER = (
+    "costs", "largest_step_cost", "imitates", "reading", "trained_on", "held_out", "columns", "action_names",
+)  # fmt: skip
 
 
 def checked(observations: NDArray[Any], entries: int) -> NDArray[np.float32]:

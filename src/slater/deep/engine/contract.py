@@ -69,7 +69,15 @@ def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result
         reading=dict(run.reading),
         trained_on=TrainedOn.of(dataset).text(),
         held_out=None if kept is None else vars(kept),
+        columns=dataset.metadata.columns or (),
+        action_names=_choices(task, dataset),
     )
+
+
+def _choices(task: Task, dataset: Dataset | StoredDataset) -> tuple[str, ...]:
+    """What discrete actions are called, where there is a name for each."""
+    names = dataset.metadata.action_names or ()
+    return names if task.discrete and len(names) == task.action_dim > 1 else ()
 
 
 def _texts(run: Run, dataset: Dataset | StoredDataset, what: str, count: int) -> tuple[list[str], list[str]]:
