@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from slater.front import evaluate, load_policy, train
     from slater.limits import Limit
 
-__all__ = ["InputError", "Limit", "__version__", "certify", "data", "evaluate", "load", "load_policy", "train"]
+__all__ = [
+    "InputError",
+    "Limit",
+    "__version__",
+    "certify",
+    "data",
+    "evaluate",
+    "load",
+    "load_policy",
+    "train",
+]
 __version__ = "0.1.0"
 
 #: name -> the module that has it
