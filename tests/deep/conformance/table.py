@@ -40,8 +40,11 @@ QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
     ("caps", "released"): {},
     ("o3srl", None): {},
     ("o3srl", "paper"): {},
+    ("pdocrl", None): {"warm_steps": 20},
+    ("pdocrl", "released"): {},
     ("trac", None): {"clone_steps": 20, "segments": 4, "choose": "last"},
     ("trac", "published"): {"clone_steps": 20, "segments": 4},
+    ("wsac", None): {"warm_steps": 20},
 }
 #: settings with which an algorithm learns a small problem, for the test of behaviour: a tabular one if it
 #: knows discrete actions (discount .8), else the point on a line (discount .9)
@@ -57,6 +60,8 @@ LEARNING_OF: dict[str, dict[str, Any]] = {
     "bear-lag": {"steps": 3000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "warm_steps": 500, "actor_rate": 1e-3, "polyak": 0.01, "samples": 5, "epsilon": 1.0, "ki": 0.003},  # noqa: E501
     "caps": {"steps": 3000, "batch_size": 128, "hidden": (64,), "eta": 1e-3, "polyak": 0.01, "expectile": 0.9},  # noqa: E501
     "o3srl": {"steps": 4000, "batch_size": 128, "hidden": (64,), "eta_pi": 1e-3, "polyak": 0.01, "alpha": 10.0},  # noqa: E501
+    "pdocrl": {"steps": 4000, "batch_size": 128, "hidden": (64,), "warm_steps": 500, "eta_slow": 1e-3, "polyak": 0.01, "keep_every": 250},  # noqa: E501
+    "wsac": {"steps": 4000, "batch_size": 128, "hidden": (64,), "warm_steps": 500, "eta_slow": 1e-3, "polyak": 0.01, "keep_every": 250},  # noqa: E501
     "trac": {"steps": 2500, "hidden": (64,), "clone_steps": 1000, "eta": 1e-3, "segments": 64, "choose": "last"},  # noqa: E501
 }  # fmt: skip
 #: algorithms that take a limit only to be judged by it
