@@ -207,6 +207,34 @@ def test_the_target_return_comes_from_episodes_within_the_limit_and_the_model_se
         policy.with_limits([1.0, 2.0])
 
 
+def test_with_budgets_a_context_is_told_what_is_left_of_a_limit_that_its_episode_keeps():
+    plain, task, _, data, _ = make(costs=2, augment=0.0, batch_size=64)
+    told = CDT(make_config(CDT, {**SMALL, "augment": 0.0, "batch_size": 64, "costs_to_go": "budget"}))
+    key = jax.random.key(3)
+    before, after = (a.draw(task, data, key) for a in (plain, told))
+    more = np.asarray(after.togo - before.togo) * np.asarray(data.spread)
+    np.testing.assert_allclose(more[..., 0], 0.0, atol=1e-4)  # returns are as they were
+    rest = more[:, 0, 1:]
+    np.testing.assert_allclose(more[..., 1:], np.repeat(rest[:, None], 4, axis=1), atol=1e-3)
+    assert np.all(rest >= -1e-3)
+    assert np.all(rest <= np.asarray(data.spare).max(axis=0) + 1e-3)
+    assert rest.max() > 1  # some episodes leave room
+
+
+def test_an_actor_counts_down_its_budget_takes_another_limit_and_refuses_to_go_on_untold():
+    _, task, dataset, _, net = make()
+    policy = net.export(task)
+    actor = policy.begin(rng=np.random.default_rng(0), deterministic=True)
+    actor.act(dataset.observations[0])
+    with pytest.raises(InputError, match="was not told what its last action cost"):
+        actor.act(dataset.observations[1])
+    actor.observe(0.5, np.array([2.0]))
+    assert (actor.ledger.left[0], actor.wanted) == pytest.approx((3.0, policy.target_return - 0.5))
+    actor.change_limits([9.0])
+    other = policy.with_limits([9.0])
+    assert (actor.ledger.left[0], actor.wanted) == pytest.approx((7.0, other.target_return - 0.5))
+
+
 def test_dropout_keeps_the_mean_and_zeroes_its_share():
     x = jnp.ones((1000, 101))
     y = np.asarray(dropout(x, 0.1, jax.random.key(0)))

@@ -34,7 +34,7 @@ class Options:
 def run(args: list[str]) -> int:
     """Entry point of `slater export`."""
     from slater.policy import Mixture, load
-    from slater.policy.onnx_file import OPSET, save_onnx
+    from slater.policy.onnx_file import OPSET, lone, save_onnx
 
     options = parse(Options, args, "export")
     if options.onnx.is_dir():
@@ -53,7 +53,7 @@ def run(args: list[str]) -> int:
             "limit_status": dict(saved.result.limit_status),
         }
         path = path / "mixture.safetensors"
-    policy = load(path)
+    policy = lone(load(path))
     if (promise := getattr(policy, "contract", None)) is not None:
         contract["contract"] = promise.to_json()
     contract |= _verdict(path)
@@ -64,6 +64,8 @@ def run(args: list[str]) -> int:
             f"It is a mixture of {len(policy.members)} policies: draw `member` once per episode, with the "
             "weights in the file's metadata."
         )
+    if hasattr(policy, "budget"):
+        print("It keeps a budget: feed `left_out` and `time_out` back, and what each step cost as `costs`.")
     return 0
 
 

@@ -10,29 +10,31 @@ One graph serves drawn and mean actions, with no randomness inside:
                  probabilities `weights` of the metadata, and keep it to the end of the episode
     action       (batch, action_dim) float32 in the data's units, or (batch,) int64
 
-The metadata hold `slater`, a JSON text: what `contract` says, and the policy's own description.
+A policy that keeps a budget has it, and all else that it remembers, as inputs and outputs
+(`slater.policy.onnx_budget`). The metadata hold `slater`, a JSON text: what `contract` says, and the
+policy's own description.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from slater.disk import write_atomic
 from slater.errors import InputError
 from slater.policy.base import SavedPolicy
 from slater.policy.candidates import CandidatesPolicy
-from slater.policy.layers import Layers
 from slater.policy.mixture import Mixture
 from slater.policy.networks import CategoricalPolicy, GaussianPolicy
+from slater.policy.onnx_budget import sequence_graph, switching_graph
+from slater.policy.onnx_graph import Built, Graph
+from slater.policy.sequence import SequencePolicy
+from slater.policy.switching import SwitchingPolicy
 
-__all__ = ["OPSET", "save_onnx"]
+__all__ = ["OPSET", "lone", "save_onnx"]
 
 #: the version of ONNX' operators that the graph is written in
 OPSET = 17
@@ -43,10 +45,10 @@ IR_VERSION = 8
 def save_onnx(
     policy: SavedPolicy | Mixture, path: str | os.PathLike[str], *, contract: Mapping[str, Any] | None = None
 ) -> None:
-    """Write a policy without memory, or a mixture of such, as one ONNX file; atomic.
+    """Write a policy, or a mixture of policies without memory, as one ONNX file; atomic.
 
     contract: what users of the file should know (names, ranges, limits, verdict), as JSON; it goes into the
-    metadata. A policy with memory (`cdt`) is refused: its history is no argument of one call.
+    metadata. What a policy remembers (`caps`, `cdt`) is an input and an output: `slater.policy.onnx_budget`.
     """
     try:
         from onnx import TensorProto, checker, helper
@@ -54,40 +56,48 @@ def save_onnx(
         raise InputError(
             "writing ONNX needs the package onnx; install it with: pip install 'slater-rl[onnx]'"
         ) from error
+    policy = lone(policy)
     members = policy.members if isinstance(policy, Mixture) else (policy,)
-    graph = _Graph()
+    graph = Graph()
     built = [_member(graph, f"m{index}", member) for index, member in enumerate(members)]
-    if len({(noise, discrete) for _, noise, discrete, _ in built}) != 1:
+    if len({(b.noise_shape, b.discrete) for b in built}) != 1:
         raise InputError("the members of this mixture take different kinds of noise; export them one by one.")
-    outputs, (noise_shape, discrete, noise_name) = [b[0] for b in built], built[0][1:]
+    first = built[0]
     if isinstance(policy, Mixture):
-        stacked = graph.node(
-            "Concat", [graph.node("Unsqueeze", [o, graph.ints([0])]) for o in outputs], axis=0
-        )
+        if any(b.state for b in built):
+            raise InputError("the members of this mixture keep budgets of their own; export them one by one.")
+        stacked = graph.node("Concat", [graph.at(b.action, 0) for b in built], axis=0)
         graph.node("Gather", [stacked, "member"], outputs=["action"], axis=0)
     else:
-        graph.node("Identity", outputs, outputs=["action"])
-    action_shape: list[str | int] = ["batch"] if discrete else ["batch", _action_dim(members[0])]
+        graph.node("Identity", [first.action], outputs=["action"])
+    action_shape: list[str | int] = ["batch"] if first.discrete else ["batch", _action_dim(members[0])]
+    real, whole = TensorProto.FLOAT, TensorProto.INT64
     inputs = [
-        helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["batch", _obs_dim(members[0])]),
-        helper.make_tensor_value_info("noise", TensorProto.FLOAT, ["batch", *noise_shape]),
+        helper.make_tensor_value_info("observation", real, ["batch", _obs_dim(members[0])]),
+        helper.make_tensor_value_info("noise", real, ["batch", *first.noise_shape]),
     ]
+    outputs = [helper.make_tensor_value_info("action", whole if first.discrete else real, action_shape)]
     if isinstance(policy, Mixture):
-        inputs.append(helper.make_tensor_value_info("member", TensorProto.INT64, []))
-    kind = TensorProto.INT64 if discrete else TensorProto.FLOAT
-    made = helper.make_graph(
-        graph.nodes, "slater-policy", inputs,
-        [helper.make_tensor_value_info("action", kind, action_shape)], graph.constants,
-    )  # fmt: skip
+        inputs.append(helper.make_tensor_value_info("member", whole, []))
+    for entry in first.state:
+        kind, shape = (whole, []) if entry.shape is None else (real, ["batch", *entry.shape])
+        inputs.append(helper.make_tensor_value_info(entry.name, kind, shape))
+        if entry.output is not None:
+            graph.node("Identity", [entry.output], outputs=[f"{entry.name}_out"])
+            grown = [f"{d}_out" if d == "context" else d for d in shape]
+            outputs.append(helper.make_tensor_value_info(f"{entry.name}_out", kind, grown))
+    made = helper.make_graph(graph.nodes, "slater-policy", inputs, outputs, graph.constants)
     model = helper.make_model(
         made, producer_name="slater", ir_version=IR_VERSION, opset_imports=[helper.make_opsetid("", OPSET)]
     )
     about: dict[str, Any] = {
         "members": [member.description() for member in members],
-        "noise": noise_name,
+        "noise": first.noise,
         "opset": OPSET,
         **dict(contract or {}),
     }
+    if first.state:
+        about["start"] = {entry.name: entry.start for entry in first.state}
     if isinstance(policy, Mixture):
         about["weights"] = policy.weights.tolist()
     helper.set_model_props(model, {"slater": json.dumps(about)})
@@ -95,69 +105,16 @@ def save_onnx(
     write_atomic(Path(path), model.SerializeToString())
 
 
-class _Graph:
-    """Nodes and constants of a graph under construction; every method gives the name of a value."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-
-    def array(self, name: str, value: NDArray[Any]) -> str:
-        """A constant."""
-        from onnx import numpy_helper
-
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
-
-    def number(self, value: float) -> str:
-        """A float constant."""
-        return self.array(f"c{len(self.constants)}", np.array(value, dtype=np.float32))
-
-    def ints(self, values: Sequence[int]) -> str:
-        """A vector of whole numbers."""
-        return self.array(f"c{len(self.constants)}", np.array(values, dtype=np.int64))
-
-    def node(
-        self, operator: str, inputs: Sequence[str], outputs: Sequence[str] | None = None, **attributes: Any
-    ) -> str:
-        """One operation; the name of its first output."""
-        from onnx import helper
-
-        names = list(outputs or [f"v{len(self.nodes)}"])
-        self.nodes.append(helper.make_node(operator, list(inputs), names, **attributes))
-        return names[0]
-
-    def network(self, name: str, x: str, layers: Layers) -> str:
-        """A ReLU network on x, shape (rows, in); the last layer without activation."""
-        for index, (weight, bias) in enumerate(layers):
-            x = self.node("MatMul", [x, self.array(f"{name}.{index}.weight", weight)])
-            x = self.node("Add", [x, self.array(f"{name}.{index}.bias", bias)])
-            if index < len(layers) - 1:
-                x = self.node("Relu", [x])
-        return x
-
-    def clip(self, x: str, low: float, high: float) -> str:
-        """The value cut to [low, high]."""
-        return self.node("Clip", [x, self.number(low), self.number(high)])
-
-    def normalised(self, name: str, obs_mean: NDArray[Any], obs_std: NDArray[Any]) -> str:
-        """(observation - mean) / std."""
-        centred = self.node("Sub", ["observation", self.array(f"{name}.obs_mean", obs_mean)])
-        return self.node("Div", [centred, self.array(f"{name}.obs_std", obs_std)])
-
-    def stretched(self, name: str, x: str, low: NDArray[Any], high: NDArray[Any]) -> str:
-        """Actions from [-1, 1] to [low, high]."""
-        half = self.node("Mul", [self.node("Add", [x, self.number(1.0)]), self.number(0.5)])
-        lows, highs = self.array(f"{name}.low", low), self.array(f"{name}.high", high)
-        wide = self.node("Mul", [half, self.array(f"{name}.width", high - low)])
-        return self.node("Min", [self.node("Max", [self.node("Add", [lows, wide]), lows]), highs])
+def lone(policy: SavedPolicy | Mixture) -> SavedPolicy | Mixture:
+    """The one member that a mixture ever draws, if it is of a kind that keeps a budget; else the policy."""
+    if isinstance(policy, Mixture):
+        drawn = [m for m, w in zip(policy.members, policy.weights, strict=True) if w > 0]
+        if len(drawn) == 1 and isinstance(drawn[0], SwitchingPolicy | SequencePolicy):
+            return drawn[0]
+    return policy
 
 
-#: an output's name, the shape of the noise beyond the batch, whether actions are discrete, the noise's name
-_Built = tuple[str, tuple[int, ...], bool, str]
-
-
-def _member(graph: _Graph, name: str, member: SavedPolicy) -> _Built:
+def _member(graph: Graph, name: str, member: SavedPolicy) -> Built:
     if isinstance(member, GaussianPolicy):
         return _gaussian(graph, name, member)
     if isinstance(member, CategoricalPolicy):
@@ -165,16 +122,20 @@ def _member(graph: _Graph, name: str, member: SavedPolicy) -> _Built:
         logits = graph.network(name, obs, tuple(zip(member.weights, member.biases, strict=True)))
         noisy = graph.node("Add", [logits, "noise"])
         drawn = graph.node("ArgMax", [noisy], axis=1, keepdims=0)
-        return drawn, (member.weights[-1].shape[1],), True, "Gumbel"
+        return Built(drawn, (member.weights[-1].shape[1],), True, "Gumbel")
     if isinstance(member, CandidatesPolicy):
         return _candidates(graph, name, member)
+    if isinstance(member, SwitchingPolicy):
+        return switching_graph(graph, name, member)
+    if isinstance(member, SequencePolicy):
+        return sequence_graph(graph, name, member)
     raise InputError(
         f"a policy of kind {member.description()['kind']!r} cannot be written as ONNX: it is more than a "
         "function of one observation. Run it with slater.policy.load, which needs NumPy alone."
     )
 
 
-def _gaussian(graph: _Graph, name: str, member: GaussianPolicy) -> _Built:
+def _gaussian(graph: Graph, name: str, member: GaussianPolicy) -> Built:
     """tanh(mean + exp(clip(log std)) noise), stretched to the box."""
     obs = graph.normalised(name, member.obs_mean, member.obs_std)
     out = graph.network(name, obs, tuple(zip(member.weights, member.biases, strict=True)))
@@ -183,10 +144,10 @@ def _gaussian(graph: _Graph, name: str, member: GaussianPolicy) -> _Built:
     std = graph.node("Exp", [graph.clip(f"{name}.log_std", *member.log_std_range)])
     drawn = graph.node("Add", [f"{name}.mean", graph.node("Mul", [std, "noise"])])
     action = graph.stretched(name, graph.node("Tanh", [drawn]), member.low, member.high)
-    return action, (size,), False, "standard normal"
+    return Built(action, (size,), False, "standard normal")
 
 
-def _candidates(graph: _Graph, name: str, member: CandidatesPolicy) -> _Built:
+def _candidates(graph: Graph, name: str, member: CandidatesPolicy) -> Built:
     """Proposals of the decoder, perturbed; the one of the best score."""
     obs_dim, actions = len(member.obs_mean), len(member.low)
     latent, n = len(member.decoder[0][0]) - obs_dim, member.samples
@@ -223,7 +184,7 @@ def _candidates(graph: _Graph, name: str, member: CandidatesPolicy) -> _Built:
     )
     chosen = graph.node("Squeeze", [graph.node("GatherElements", [by_state, index], axis=1), graph.ints([1])])
     action = graph.stretched(name, chosen, member.low, member.high)
-    return action, (n, latent), False, "standard normal"
+    return Built(action, (n, latent), False, "standard normal")
 
 
 def _obs_dim(member: Any) -> int:

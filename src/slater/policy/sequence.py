@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from slater.errors import InputError
 from slater.policy.base import Described
+from slater.policy.budget import Budget, Ledger, checked_limits
 from slater.policy.contract import RangeCheck, check_range, checked, usable
 
 __all__ = ["SequencePolicy", "Targets"]
@@ -94,14 +95,14 @@ class SequencePolicy(Described):
         """The return that an episode starts by asking for."""
         return self.targets.target_return(self.limits)
 
+    @property
+    def budget(self) -> Budget:
+        """What is left of a limit is the limit less what was spent."""
+        return Budget("horizon", len(self.arrays["embed.time"]), 0.0)
+
     def with_limits(self, limits: Sequence[float]) -> SequencePolicy:
         """The same model aiming at other limits, one per cost, in cost per episode."""
-        values = np.asarray(limits, dtype=np.float32)
-        if values.shape != self.limits.shape or not np.all(values >= 0):
-            raise InputError(
-                f"the policy has {len(self.limits)} costs and needs as many limits >= 0, not {list(limits)}."
-            )
-        return replace(self, limits=values)
+        return replace(self, limits=checked_limits(limits, len(self.limits)).astype(np.float32))
 
     # -- the network --------------------------------------------------------------------------------------
 
@@ -265,31 +266,34 @@ class _SequenceActor:
     def __init__(self, policy: SequencePolicy, rng: np.random.Generator, deterministic: bool) -> None:
         self.policy, self.rng, self.deterministic = policy, rng, deterministic
         self.cost_names = policy.cost_names
-        self.togo = np.append(policy.target_return, policy.limits)
-        self.time = 0
+        self.ledger = Ledger(policy.budget, policy.limits)
+        self.wanted = policy.target_return  # the return still to earn
         self.steps: list[list[F32]] = []  # embedded tokens of the steps in the context
         self.cache: list[Any] | None = None
         self.seen = 0  # tokens of the context that are in the cache
 
     def act(self, observation: NDArray[Any], *, check: RangeCheck = "ignore") -> NDArray[Any]:
-        policy = self.policy
+        policy, time = self.policy, self.ledger.time
         check_range(observation, policy.contract, check)
         obs = checked(np.asarray(observation)[None], len(policy.obs_mean))[0]
+        self.ledger.take_step()
         if len(self.steps) == policy.context:
             self.steps, self.cache, self.seen = self.steps[policy.jump :], None, 0
-        self.steps.append(policy.step_tokens(self.togo[None], obs[None], self.time))
+        self.steps.append(policy.step_tokens(np.append(self.wanted, self.ledger.left)[None], obs[None], time))
         tokens = [token for step in self.steps for token in step]
         outputs, self.cache = policy.forward(tokens[self.seen :], self.cache)
         usable(outputs, obs[None])
         self.seen = len(tokens)
         action = policy.actions_of(outputs, self.rng, self.deterministic)
-        self.steps[-1].append(policy.action_token(action, self.time))
-        self.time += 1
+        self.steps[-1].append(policy.action_token(action, time))
         return np.asarray(action[0])
 
     def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
-        if len(costs) != len(self.togo) - 1:
-            raise InputError(
-                f"the policy counts down {len(self.togo) - 1} costs; the environment has {len(costs)}."
-            )
-        self.togo = self.togo - np.append(reward, costs)
+        self.ledger.spend(costs)
+        self.wanted -= float(reward)
+
+    def change_limits(self, limits: ArrayLike) -> None:
+        """Other limits, (I,), in cost per episode, from now on; what was spent and earned stays so."""
+        earned = self.policy.targets.target_return(self.ledger.limits.astype(np.float32)) - self.wanted
+        self.ledger.change_limits(limits)
+        self.wanted = self.policy.targets.target_return(self.ledger.limits.astype(np.float32)) - earned

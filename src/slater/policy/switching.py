@@ -187,8 +187,8 @@ class _SwitchingActor:
         self.ledger = Ledger(policy.budget, policy.limits)
 
     def act(self, observation: NDArray[Any], *, check: RangeCheck = "ignore") -> NDArray[Any]:
-        self.ledger.take_step()
         check_range(observation, self.policy.contract, check)
+        self.ledger.take_step()
         noise = None if self.deterministic else self.policy.draw_noise(1, self.rng)
         rows, left = np.asarray(observation)[None], self.ledger.left[None]
         return np.asarray(self.policy.choose(rows, left, self.ledger.time, noise)[0])

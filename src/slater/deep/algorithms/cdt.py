@@ -53,6 +53,7 @@ class Sequences(NamedTuple):
 
     togo: (N, 1+I) raw return and costs to go; costs: (N, I) of the step, over their largest value
     start, length: (V,) rows of a view; shift: (V, 1+I) added to its togo; cumulative: (V,) of its weights
+    spare: (V, I) what a view's costs leave of the largest of any view
     centre, spread: (1+I,) a token is (togo - centre) / spread
     """
 
@@ -63,6 +64,7 @@ class Sequences(NamedTuple):
     start: Array
     length: Array
     shift: Array
+    spare: Array
     cumulative: Array
     centre: Array
     spread: Array
@@ -284,6 +286,7 @@ class CDT(Algorithm[CDTConfig, CDTState]):
             togo=jnp.asarray(views.togo, f32), costs=jnp.asarray(dataset.costs * task.scale[1:], f32),
             start=jnp.asarray(table.starts[views.episode]), length=jnp.asarray(table.lengths[views.episode]),
             shift=jnp.asarray(views.shift, f32), cumulative=jnp.asarray(np.cumsum(weights), f32),
+            spare=jnp.asarray(views.label_costs.max(axis=0) - views.label_costs, f32),
             centre=jnp.asarray(views.centre, f32), spread=jnp.asarray(views.spread, f32),
         )  # fmt: skip
 
@@ -297,7 +300,11 @@ class CDT(Algorithm[CDTConfig, CDTState]):
         first = jax.random.randint(key_start, (size, 1), 0, length)
         time = first + jnp.arange(context)
         rows = data.start[view][:, None] + jnp.minimum(time, length - 1)
-        togo = (data.togo[rows] + data.shift[view][:, None] - data.centre) / data.spread
+        raw = data.togo[rows] + data.shift[view][:, None]
+        if self.config.costs_to_go == "budget":  # C_t = limit - spent, for a limit that the view keeps
+            rest = jax.random.uniform(jax.random.fold_in(key, 1), (size, task.costs)) * data.spare[view]
+            raw = raw.at[..., 1:].add(rest[:, None])
+        togo = (raw - data.centre) / data.spread
         action = data.actions[rows]
         return Contexts(
             togo=togo, obs=data.obs[rows],

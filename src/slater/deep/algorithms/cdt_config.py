@@ -73,6 +73,9 @@ class CDTConfig(Config):
     """return to ask for: from the data, or OSRL's table by task (released)"""
     target_quantile: float = 0.9
     """which quantile of the returns of episodes within the limits is asked for"""
+    costs_to_go: Literal["data", "budget"] = "data"
+    """what a context is told of costs: what its episode was still to cost, or what is left of a limit that
+    the episode keeps, drawn anew each time (B2R's realignment)"""
     clip_targets: bool = True
     """keep what is to go within what the model was trained on while acting (released: no)"""
     jump: int | None = None
