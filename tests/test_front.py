@@ -102,7 +102,8 @@ def test_a_result_prints_well(tmp_path):
         "  per episode  estimated  limit",
         "  reward               5",
         "  cost                 7     20  within",
-        "each episode is played by one of 2 policies, drawn at its start: 75% step 200, "
+        "each episode is played by one of 2 policies, drawn at its start: "
+        "75% the policy after 200 steps, "
         "25% the fallback, a clone of the data's rows that stayed within the limits",
         "warning: something",
     ]

@@ -196,7 +196,7 @@ def test_thresholds_and_the_table_of_a_run():
     table = limit_table(limits, units)
     assert "20*" in table
     assert "0.05*" in table
-    assert "gamma = 0.99, T = 200 steps, critics bootstrap through timeouts" in table
+    assert "an episode has 200 steps; discounted sums count a step 0.99 of the one before and go on" in table
     assert limit_records(limits, units)[1]["discounted"] == pytest.approx(5)
     assert limit_records([Limit.discounted(1)], Units(0.9, None))[0]["episode"] is None
 

@@ -369,15 +369,15 @@ def limit_records(limits: Sequence[Limit], units: Units) -> list[dict[str, float
 
 def limit_table(limits: Sequence[Limit], units: Units) -> str:
     """The text that every run prints at its start: each limit in all units; `*` marks the one given."""
-    header = ("limit on", "per episode", "discounted", "per step", "normalised")
-    rows = [header]
+    header = ("limit on", "per episode", "per step", "discounted sum")
+    rows: list[tuple[str, ...]] = [header]
     for limit, record in zip(limits, limit_records(limits, units), strict=True):
         cells = [limit.cost or "cost"]
-        for quantity in get_args(Quantity):
+        for quantity in ("episode", "step", "discounted"):
             value = record[quantity]
             mark = "*" if quantity == limit.unit else ""
             cells.append("-" if value is None else f"{value:.6g}{mark}")
-        rows.append((cells[0], cells[1], cells[2], cells[3], cells[4]))
+        rows.append(tuple(cells))
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     lines = [
         "  ".join(
@@ -385,8 +385,9 @@ def limit_table(limits: Sequence[Limit], units: Units) -> str:
         )
         for row in rows
     ]
-    horizon = "no horizon" if units.horizon is None else f"T = {units.horizon} steps"
-    mask = "bootstrap through timeouts" if units.bootstrap_timeouts else "stop at timeouts"
-    sums = "of the endless process" if units.bootstrap_timeouts else "of one episode"
-    lines.append(f"(* as given; gamma = {units.gamma:g}, {horizon}, critics {mask}: discounted sums {sums})")
+    horizon = "" if units.horizon is None else f"an episode has {units.horizon} steps; "
+    goes = "go on beyond the episode" if units.bootstrap_timeouts else "end with the episode"
+    lines.append(
+        f"(* as given; {horizon}discounted sums count a step {units.gamma:g} of the one before and {goes})"
+    )
     return "\n".join(lines)

@@ -118,7 +118,7 @@ def test_what_a_mixture_means_for_single_episodes_is_said_where_it_is_described(
     sentence = "in 25% of the episodes a policy acts whose mean cost is above the limit by its estimate"
     for text in (str(result), result._repr_html_(), "\n".join(result.judged())):
         assert sentence in text
-    assert "75% step 200, 25% step 100" in result.describe_mixture()
+    assert "75% the policy after 200 steps, 25% the policy after 100 steps" in result.describe_mixture()
     safe = [{**members[0], "estimates": members[1]["estimates"]}, members[1]]
     result = open_run(write_run(tmp_path / "b", result={**RESULT, "members": safe})).result
     assert result.single_episodes() == []

@@ -46,8 +46,8 @@ def gates_of(check: ClosedLoop, cohorts: int, outside: float) -> list[Gate]:
     return [
         Gate(
             "closed-loop check", check.passes,
-            f"over {cohorts} cohorts of the log the model's error is {check.score:.0%}"
-            + ("." if check.passes else ", and at least one cohort is beyond what is allowed."),
+            f"over {cohorts} parts of the log the model's error is {check.score:.0%}"
+            + ("." if check.passes else ", and at least one part is beyond what is allowed."),
         ),
         Gate(
             "distance from the data", outside <= LARGEST_SHARE_OUTSIDE,
@@ -159,7 +159,7 @@ def certify_candidates(
         "this is an estimate, not a guarantee; its rate of error is that of its calibration.",
         *(
             f"for {cost} the model ensemble counts {one.weights[0]:.0%}, fitted Q {one.weights[1]:.0%}, by "
-            f"what they got wrong about the log's own cohorts; together that is {one.error:.0%}."
+            f"what they got wrong about parts of the log; together that is {one.error:.0%}."
             for cost, one in zip(data.cost_names, standings, strict=True)
         ),
     )

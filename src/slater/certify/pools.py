@@ -50,7 +50,6 @@ def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
             for name, value in member.estimates.items()
         }
         costs = tuple(sums[name] for name in task.costs)
-        name = "fallback" if member.kind == "fallback" else f"step {member.step}"
         reward = next(key for key in sums if key not in task.costs)
         spread = {
             name: units.rescale(float(value), "discounted", "episode")
@@ -58,7 +57,11 @@ def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
         }
         columns.append(
             Column(
-                f"{label}{name}", sums[reward], costs, spread[reward], tuple(spread[c] for c in task.costs)
+                f"{label}{member.name}",
+                sums[reward],
+                costs,
+                spread[reward],
+                tuple(spread[c] for c in task.costs),
             )
         )
     if not columns:

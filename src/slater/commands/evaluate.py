@@ -200,7 +200,7 @@ _WORDS = {"within": "within", "above": "ABOVE", "not known": "which does not tel
 _UNITS = {
     "episode": "per episode",
     "step": "per step lived",
-    "discounted": "discounted, of the endless process",
+    "discounted": "discounted, as if episodes went on",
 }
 
 

@@ -134,7 +134,7 @@ def _outcome(run: SavedRun) -> str:
     sums = result.per_episode or result.estimates
     found = run.measured()
     given = {limit.cost: Limit.parse(limit.given) for limit in result.limits}
-    rows = []
+    rows, best = [], result.log_best
     for name, value, limit, verdict in result.lines() if sums is not None or found is not None else ():
         row = [name, limit, f"{value}, {verdict.lower()}" if verdict else value]
         if found is not None:
@@ -142,6 +142,8 @@ def _outcome(run: SavedRun) -> str:
             mean = found.means.get(key)
             kept = f", {found.status(given[name])}" if name in given else ""
             row.append(_with_error(mean, found.errors.get(key)) + kept)
+        if best is not None:
+            row.append(_number(best.get(name)))
         rows.append(row)
     unit = "per episode" if per_episode or sums is None else "discounted"
     header = [
@@ -149,6 +151,7 @@ def _outcome(run: SavedRun) -> str:
         "limit",
         "estimated from the log",
         *(["measured per episode"] if found is not None else []),
+        *(["the log's best"] if best is not None else []),
     ]
     parts = ["<h3>What came out</h3>"]
     parts.append(
@@ -162,6 +165,7 @@ def _outcome(run: SavedRun) -> str:
             "standard error. Learning saw the log alone.</p>"
         )
     parts.append(f"<p>{escape(_sentence(result.describe_mixture()))}</p>")
+    parts += [f"<p>{escape(_sentence(text))}</p>" for text in result.describe_judgement()]
     parts += [f"<p>{escape(_sentence(text))}</p>" for text in result.single_episodes()]
     parts += [f"<p class='abstain'>Warning: {escape(text)}</p>" for text in result.warnings]
     return "".join(parts)

@@ -70,9 +70,12 @@ class Member:
         """What it is, for a person."""
         if self.kind == "fallback":
             return "the fallback, a clone of the data's rows that stayed within the limits"
+        if self.kind.startswith("clone of "):
+            return f"an imitation of {self.kind.removeprefix('clone of ')} of the log"
         if from_log(self.kind):
             return f"the {self.kind}"
-        return f"step {self.step}" if self.kind == "iterate" else f"the {self.kind} of step {self.step}"
+        what = "policy" if self.kind == "iterate" else self.kind
+        return f"the {what} after {self.step:,} steps"
 
     def to_json(self) -> dict[str, Any]:
         """As in `result.json`."""
@@ -171,25 +174,46 @@ class Result:
         warned = f"; {len(self.warnings)} warning{'s' * (len(self.warnings) > 1)}" if self.warnings else ""
         return f"<Result of {self.algorithm} in {self.folder}: {parts}, estimated {self._unit}{warned}>"
 
-    def __str__(self) -> str:
-        rows = [(self._unit, "estimated", "limit", ""), *self.lines()]
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
-        lines = [f"{self.algorithm}, {self.steps} steps, seed {self.seed}, in {self.folder}"]
-        lines += [
-            f"  {name:<{widths[0]}}  {value:>{widths[1]}}  {limit:>{widths[2]}}  {verdict}".rstrip()
-            for name, value, limit, verdict in rows
+    @property
+    def log_best(self) -> Mapping[str, float] | None:
+        """Sums per episode, by name, of the best mixture of the log's own policies within the limits.
+
+        None where it is not known, or no mixture of them is within.
+        """
+        found = self.details.get("reference") if self.per_episode is not None else None
+        if not found or not found["within_limits"]:
+            return None
+        return {name: float(found[name]) for name in self.per_episode or () if name in found}
+
+    def _table(self) -> list[tuple[str, ...]]:
+        """Header and rows: what was learned, its limits, and beside it the log's best mixture if known."""
+        best = self.log_best
+        if best is None:
+            return [(self._unit, "estimated", "limit", ""), *self.lines()]
+        rows = [
+            (name, value, limit, _figure(best.get(name)), verdict)
+            for name, value, limit, verdict in self.lines()
         ]
+        return [(self._unit, "estimated", "limit", "the log's best", ""), *rows]
+
+    def __str__(self) -> str:
+        rows = self._table()
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+        lines = [f"{self.algorithm}, {self.steps:,} steps, seed {self.seed}, in {self.folder}"]
+        for name, *figures, verdict in rows:
+            cells = (f"{x:>{width}}" for x, width in zip(figures, widths[1:], strict=True))
+            lines.append("  ".join((f"  {name:<{widths[0]}}", *cells, verdict)).rstrip())
         lines += [self.describe_mixture(), *self.single_episodes(), *self.describe_judgement()]
         return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        rows = [(self._unit, "estimated", "limit", ""), *self.lines()]
+        rows = self._table()
         cells = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
         said = [*self.single_episodes(), *(f"warning: {text}" for text in self.warnings)]
         notes = "".join(f"<br>{escape(text)}" for text in said)
-        head = escape(f"{self.algorithm}, {self.steps} steps, seed {self.seed}, in {self.folder}")
+        head = escape(f"{self.algorithm}, {self.steps:,} steps, seed {self.seed}, in {self.folder}")
         return f"{head}<table>{cells}</table>{escape(self.describe_mixture())}{notes}"
 
     def judged(self) -> list[str]:
@@ -235,14 +259,16 @@ class Result:
         )
 
     def describe_judgement(self) -> list[str]:
-        """Which estimator judged and why, and what the log's own cohorts can do, where that is known."""
+        """What "the log's best" is, and which estimator judged and why, where that is known."""
         lines = []
+        if self.log_best is not None:
+            lines.append(
+                "the log's best: the best mixture of its own policies within the limits, without learning"
+            )
+        elif self.details.get("reference") is not None:
+            lines.append("no mixture of the log's own policies is within the limits, by their logged means")
         if self.details.get("judged_by") is not None:
             lines.append(str(self.details["judgement"]))
-        if (reference := self.details.get("reference")) is not None:
-            sums = ", ".join(f"{name} {reference[name]:.4g}" for name in reference if name != "within_limits")
-            kept = "within the limits" if reference["within_limits"] else "nearest to the limits"
-            lines.append(f"the best mixture of the log's own cohorts {kept}: {sums}")
         return lines
 
     def to_json(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from slater.deep.engine.folder import algorithm_of
 from slater.deep.engine.training import Watcher
@@ -18,7 +18,62 @@ from slater.limits import limit_table
 from slater.progress import EVERY
 from slater.runs import Result, Run
 
-__all__ = ["LastRows", "Lines", "Terminal", "figures", "shown"]
+__all__ = ["LastRows", "Lines", "Terminal", "TimeLeft", "figures", "shown"]
+
+
+class TimeLeft:
+    """How long work will still take, by what its parts have taken so far; the latest steps count most.
+
+    phase: step -> the part that iteration belongs to, and the iteration at which that part ends; parts take
+    different times for a step, so each has a pace of its own. clock: seconds.
+    """
+
+    def __init__(
+        self, phase: Callable[[int], tuple[str, int]], steps: int, step: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.phase, self.steps, self._clock = phase, steps, clock
+        self._seen = step
+        self._at = clock()
+        self._took: dict[str, tuple[float, float]] = {}
+
+    def _parts(self, start: int, stop: int) -> dict[str, int]:
+        """Steps of each part from `start` to `stop`."""
+        found: dict[str, int] = {}
+        while start < stop:
+            name, end = self.phase(start)
+            end = max(min(end, stop), start + 1)
+            found[name] = found.get(name, 0) + end - start
+            start = end
+        return found
+
+    def saw(self, step: int) -> None:
+        """The first `step` steps are done now."""
+        now, done = self._clock(), self._parts(self._seen, step)
+        for name, count in done.items():
+            seconds, steps = self._took.get(name, (0.0, 0.0))
+            share = (now - self._at) * count / (step - self._seen)
+            self._took[name] = (0.5 * seconds + share, 0.5 * steps + count)
+        self._seen, self._at = step, now
+
+    def pause(self) -> None:
+        """What was done since the last step was no step."""
+        self._at = self._clock()
+
+    def words(self) -> str:
+        """For a person; "at least" where a part is still to come of which nothing was seen."""
+        left = self._parts(self._seen, self.steps)
+        if not left or not any(name in self._took for name in left):
+            return ""
+        pace = {name: seconds / steps for name, (seconds, steps) in self._took.items()}
+        seconds = sum(count * pace.get(name, 0.0) for name, count in left.items())
+        known = "about" if left.keys() <= pace.keys() else "at least"
+        return f"{known} {seconds / 60:.0f} min left" if seconds >= 45 else f"{known} {seconds:.0f} s left"
+
+    @classmethod
+    def of_one(cls, what: str, total: int) -> TimeLeft:
+        """Of work that has one part."""
+        return cls(lambda step: (what, total), total)
 
 
 def figures(row: Mapping[str, Any]) -> str:
@@ -49,6 +104,7 @@ class Lines(Watcher):
         self.every, self.result = every, result
         self.steps = 0
         self._last = -float("inf")
+        self._left = TimeLeft.of_one("", 0)
 
     def say(self, text: str) -> None:
         """Print to where messages go, at once: a notebook shows it under the cell."""
@@ -63,22 +119,23 @@ class Lines(Watcher):
 
     def started(self, run: Run, task: Task, step: int) -> None:
         """The limits in all units."""
-        self.steps = algorithm_of(run).config.steps
+        algorithm = algorithm_of(run)
+        self.steps = algorithm.config.steps
+        self._left = TimeLeft(algorithm.phase, self.steps, step)
         self.say(limit_table(task.limits, task.units))
-        self.say(f"{run.algorithm}: {self.steps} steps" + (f", resumed at step {step}" if step else ""))
+        done = f", of which {step:,} are done" if step else ""
+        self.say(f"{run.algorithm}: {self.steps:,} steps of training{done}")
 
     def progressed(self, row: Mapping[str, Any]) -> None:
         """Where it is, how fast it goes, and how long it will take."""
+        self._left.saw(int(row["step"]))
         if self._due():
-            rate = float(row["steps_per_second"])
-            left = (self.steps - row["step"]) / rate / 60 if rate > 0 else float("nan")
-            self.say(
-                f"step {row['step']} of {self.steps} ({row['phase']}), {rate:.1f}/s, "
-                f"about {left:.0f} min left  {figures(row)}".rstrip()
-            )
+            words = (f"step {row['step']:,} of {self.steps:,} ({row['phase']})", self._left.words())
+            self.say(f"{', '.join(filter(None, words))}  {figures(row)}".rstrip())
 
     def preparing(self, what: str, done: int, total: int) -> None:
         """What is being learned before the first iteration."""
+        self._left.pause()
         if self._due():
             self.say(f"preparing: {what}, {done} of {total}")
 
@@ -124,41 +181,45 @@ class Terminal(Watcher):
         self.console = Console(stderr=True)
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[left]}"), TextColumn("{task.fields[figures]}"),
             console=self.console,
         )  # fmt: skip
         self.task: Any = None
         self.steps = 0
+        self._left = TimeLeft.of_one("", 0)
 
     def started(self, run: Run, task: Task, step: int) -> None:
         """Print the limits in all units; start the line."""
         self.console.print(limit_table(task.limits, task.units), highlight=False)
+        algorithm = algorithm_of(run)
+        self.steps = algorithm.config.steps
         if step:
-            self.console.print(f"resumed at step {step}")
-        self.steps = algorithm_of(run).config.steps
+            self.console.print(f"{step:,} of {self.steps:,} steps are done already", highlight=False)
+        self._left = TimeLeft(algorithm.phase, self.steps, step)
         self.progress.start()
         self.task = self.progress.add_task(
-            run.algorithm, total=self.steps, completed=step, rate="", figures=""
+            run.algorithm, total=self.steps, completed=step, left="", figures=""
         )
 
     def preparing(self, what: str, done: int, total: int) -> None:
         """Show what is learned before the first iteration on the same line."""
+        self._left.pause()
         self.progress.update(
-            self.task, description="preparing", completed=done, total=total, rate="", figures=what
+            self.task, description="preparing", completed=done, total=total, left="", figures=what
         )
 
     def progressed(self, row: Mapping[str, Any]) -> None:
         """Move the line."""
-        rate = f"{row['steps_per_second']:.1f}/s"
+        self._left.saw(int(row["step"]))
         self.progress.update(
-            self.task, completed=row["step"], total=self.steps, rate=rate, figures=figures(row),
-            description=row["phase"],
+            self.task, completed=row["step"], total=self.steps, left=self._left.words(),
+            figures=figures(row), description=row["phase"],
         )  # fmt: skip
 
     def selecting(self, what: str, done: int, total: int) -> None:
         """Show the estimates after training on the same line."""
         self.progress.update(
-            self.task, description="choosing", completed=done, total=total, rate="", figures=what
+            self.task, description="choosing", completed=done, total=total, left="", figures=what
         )
 
     def finished(self, result: Result) -> None:
