@@ -26,11 +26,13 @@ class Benchmark:
     """A dataset: episodes of each source, the costs per episode that its data are read at, and what to know.
 
     weakness: what its policies fail to do, in words for whoever chooses a dataset
+    moves: whether its policies do the task, so that a limit can bind; the others enter no means
     """
 
     episodes: int
     limits: tuple[float, ...] = (10.0, 20.0, 40.0)
     weakness: str = ""
+    moves: bool = True
 
 
 #: the datasets; all twelve are to be made in less than half an hour of two cores. Episodes are about as many
@@ -65,6 +67,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "The ant stands and creeps: returns are -13 to 12, almost no episode costs anything, so no limit"
             " binds. It tests readers, not algorithms."
         ),
+        moves=False,
     ),
     "quadruped": Benchmark(
         10,
@@ -78,6 +81,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         40,
         (5.0, 10.0, 20.0),
         weakness="Its policies do not walk: returns are 0 to 11 of 1,000. It tests readers, not algorithms.",
+        moves=False,
     ),
 }
 

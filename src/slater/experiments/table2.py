@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slater.collect.benchmark import BENCHMARKS
 from slater.experiments.published import STATUS, published, published_for
+from slater.experiments.standing import differences, safe, sentences, standings, standings_table
 from slater.experiments.suite import Folder, write_cells_csv
 from slater.experiments.tables import curve_means, facts, labelled, markdown_table, means, with_error
 from slater.experiments.task_data import SAMPLE
@@ -98,19 +100,28 @@ def write(out: Path, folder: Folder, *, html: bool = True) -> list[Row]:
             out / f"curves-limit{limit}", [row for row in curves if row["limit"] == limit],
             title=f"Limit {limit} per episode, rollouts while training", cost="per episode",
         )  # fmt: skip
-    tables = [_paper_layout(average), _ranking(average), _beside_published(average), _by_limit(single)]
-    (out / "table2.md").write_text(_markdown(tables, stated))
+    tables = [_paper_layout(average), _ranking(flat), _beside_published(average), _by_limit(single)]
+    still = _still(flat)
+    found = standings(flat, still)
+    answer = sentences(found, differences(flat, found[0].label, still)) if found else []
+    if still:
+        answer.append(
+            f"{', '.join(still)}: left out of these counts, since the policies of the log do not do the "
+            "task; its numbers are in the tables."
+        )
+    tables.insert(0, standings_table(found))
+    (out / "table2.md").write_text(_markdown(tables, stated, answer))
     if html:
         from slater.report.interactive import curves_figure, estimates_figure, plane_figure
 
         estimated = [row for row in flat if row["estimated_cost"] is not None]
 
         sections = [
-            Section("What was run", items=stated),
+            Section("Who is safe, and who is best of those", answer, tables=tables[:1]),
             Section(
                 "Reward against cost",
                 ["Each point is a trained policy; left of the line it keeps its limit."],
-                figure=plane_figure(flat), picture=out / "table2.png", tables=tables[:2],
+                figure=plane_figure(flat), picture=out / "table2.png", tables=tables[1:3],
             ),
             *(
                 [
@@ -127,8 +138,9 @@ def write(out: Path, folder: Folder, *, html: bool = True) -> list[Row]:
                 if estimated
                 else []
             ),
-            Section("Limit by limit", tables=tables[3:]),
-            Section("Beside published figures", [CAVEAT], tables=[tables[2], _published(average)]),
+            Section("Limit by limit", tables=tables[4:]),
+            Section("Beside published figures", [CAVEAT], tables=[tables[3], _published(average)]),
+            Section("What was run", items=stated),
             Section("Every cell again", code=[row["command"] for row in folder.rows]),
         ]  # fmt: skip
         write_report(out / "report.html", "Table 2: Bullet Safety Gym", sections)
@@ -167,15 +179,26 @@ def _paper_layout(average: Sequence[Row]) -> Table:
     return Table(header, rows, caption)
 
 
-def _ranking(average: Sequence[Row]) -> Table:
+def _still(flat: Sequence[Row]) -> list[str]:
+    """Tasks whose behaviours do not do the task, in this project's own data."""
+    own = {row["task"] for row in flat if row["source"] == "own"}
+    return [task for task in sorted(own) if not BENCHMARKS[task.lower()].moves]
+
+
+def _ranking(flat: Sequence[Row]) -> Table:
     rows = []
-    for place in dict.fromkeys(row["place"] for row in average):
-        here = [row for row in average if row["place"] == place]
-        safe = [row for row in here if row["normalised_cost_mean"] <= 1.0]
-        safe.sort(key=lambda row: -row["normalised_reward_mean"])
-        names = ", ".join(f"{row['label']} {row['normalised_reward_mean']:.2f}" for row in safe)
-        rows.append([place, names or "none", f"{len(safe)} of {len(here)}"])
-    return Table(["Task", "safe on average, by reward", "safe"], rows)
+    for place in dict.fromkeys(row["place"] for row in flat):
+        here = [row for row in flat if row["place"] == place]
+        labels = list(dict.fromkeys(row["label"] for row in here))
+        kept = {label: [row for row in here if row["label"] == label] for label in labels}
+        best = {
+            label: sum(row["normalised_reward"] for row in mine) / len(mine)
+            for label, mine in kept.items()
+            if safe(mine)
+        }
+        names = ", ".join(f"{label} {best[label]:.2f}" for label in sorted(best, key=lambda one: -best[one]))
+        rows.append([place, names or "none", f"{len(best)} of {len(labels)}"])
+    return Table(["Task", "within every limit, by reward", "safe"], rows)
 
 
 def _beside_published(average: Sequence[Row]) -> Table:
@@ -222,11 +245,12 @@ def _published(average: Sequence[Row]) -> Table:
     return Table(["Task", "algorithm", "limits", "R", "C", "from"], sorted(rows), "All published figures.")
 
 
-def _markdown(tables: Sequence[Table], stated: Sequence[str]) -> str:
-    """The Markdown file: what was run, then the tables."""
-    parts = ["\n".join(f"- {text}" for text in stated)]
+def _markdown(tables: Sequence[Table], stated: Sequence[str], answer: Sequence[str]) -> str:
+    """The Markdown file: the answer, then the tables, then what was run."""
+    parts = ["\n".join(f"- {text}" for text in answer)]
     for table in tables:
         if "published R" in table.header:
             parts.append(CAVEAT)
         parts += [table.caption] * bool(table.caption) + [markdown_table(table.header, table.rows)]
+    parts.append("\n".join(f"- {text}" for text in stated))
     return "\n\n".join(parts) + "\n"
