@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 #: of the disk, not of the program: full, over quota, read-only, broken
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+PATH_FAULTS = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP)
 BAD_INPUT = 2
 INTERRUPTED = 130
 
@@ -103,6 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
+        if error.errno in PATH_FAULTS and error.filename:
+            print(f"slater: error: {error.filename} cannot be used ({error.strerror}).", file=sys.stderr)
+            return BAD_INPUT
         if error.errno not in DISK_FAULTS:
             raise
         where = f"{error.filename} cannot be written" if error.filename else "a file cannot be written"

@@ -130,13 +130,19 @@ def evaluate(
         raise InputError("name the environment: neither the run nor its data say which one it is.")
     ran = rollout(
         acting, env, episodes=episodes, seed=seed, deterministic=deterministic, workers=workers,
-        discount=0.99 if discount is None else discount,
+        discount=_discount(acting) if discount is None else discount,
     )  # fmt: skip
     if saved is not None and place is not None:
         name = "mixture" if place.is_dir() else place.name.removesuffix(".safetensors")
         file = place / "mixture.safetensors" if place.is_dir() else place
         add_evaluation(saved.folder, Evaluation.of(name, file, ran, saved.task, None))
     return ran
+
+
+def _discount(policy: Any) -> float:
+    """That of the run which made a policy, where its file says so."""
+    contract = getattr(policy, "contract", None)
+    return 0.99 if contract is None else float(contract.gamma)
 
 
 def load_policy(path: str | Path) -> SavedPolicy | Mixture:

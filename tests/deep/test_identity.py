@@ -177,3 +177,41 @@ def test_the_record_says_which_task_it_is_of(tmp_path):
     task = open_run(tmp_path / "run").task
     assert len(task.identity) == 64
     assert task.action_low == (-1.0, -1.0)
+
+
+def _finished(folder, seed=0, data=None, **settings):
+    data = pointmass() if data is None else data
+    deep.train("toy", data, [5], folder, seed=seed, options=OPTIONS, **{**QUICK, **settings})
+    (folder / "result.json").unlink()
+    return folder
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "members/00000020.safetensors"])
+@pytest.mark.parametrize("other", [{"seed": 1}, {"data": pointmass(seed=1)}, {"batch_size": 16}])
+def test_files_of_another_run_are_not_taken_for_its_own(tmp_path, name, other):
+    run, another = _finished(tmp_path / "run"), _finished(tmp_path / "other", **other)
+    before = (run / name).read_bytes()
+    (run / name).write_bytes((another / name).read_bytes())
+    with pytest.raises(InputError, match="of another run"):
+        deep.resume(run, pointmass())
+    (run / name).write_bytes(before)
+    deep.resume(run, pointmass(), steps=80)
+
+
+def test_a_member_of_another_step_is_not_taken_for_its_own(tmp_path):
+    run = _finished(tmp_path / "run")
+    members = run / "members"
+    (members / "00000020.safetensors").write_bytes((members / "00000040.safetensors").read_bytes())
+    with pytest.raises(InputError, match="of another step"):
+        deep.resume(run, pointmass())
+
+
+def test_a_run_goes_on_with_the_settings_that_it_began_with(tmp_path, monkeypatch):
+    """Whatever defaults are now: those are in its record."""
+    with pytest.raises(KeyboardInterrupt):
+        deep.train("toy", pointmass(), [5], tmp_path / "run", options=OPTIONS, watcher=StopAt(20), **QUICK)
+    whole = _finished(tmp_path / "whole")
+    monkeypatch.setattr(Toy, "config_for", lambda self, dataset: replace(self.config, batch_size=8))
+    deep.resume(tmp_path / "run", pointmass())
+    one, two = (folder / "policy.safetensors" for folder in (tmp_path / "run", whole))
+    assert one.read_bytes() == two.read_bytes()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+import slater
 from slater import cli
 from slater.data import save
 from slater.envs.install import GYMNASIUM
@@ -110,3 +112,39 @@ def test_an_exported_file_says_the_unit_of_its_estimates(run, tmp_path):
     result = open_run(run).result
     assert about["estimates"] == {"unit": "per episode", **result.per_episode}
     assert about["limit_status"] == result.limit_status
+
+
+def test_a_kept_file_in_the_place_of_another_is_noticed(run, tmp_path, capsys):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    kept = sorted((copy / "policies").iterdir())
+    assert [load(path).contract.steps for path in kept] == [int(path.stem) for path in kept]
+    kept[-1].write_bytes(kept[0].read_bytes())
+    assert cli.main(["mix", str(copy), "--limit", "30", "--out", str(tmp_path / "mixed")]) == 2
+    assert "is not the policy that the run kept there" in capsys.readouterr().err
+
+
+def test_a_policy_file_elsewhere_is_measured_as_its_run_is(run, env, tmp_path, capsys):
+    """Discount, horizon and limits are in the file."""
+    shutil.copy(run / "mixture.safetensors", tmp_path / "p.safetensors")
+    found = []
+    for policy in (run, tmp_path / "p.safetensors"):
+        assert cli.main(["evaluate", str(policy), "--env", env, "--episodes", "3", "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    for answer in found:
+        del answer["policy"], answer["seconds"], answer["steps_per_second"]
+    assert found[0] == found[1]
+    assert found[0]["limits"]
+    assert slater.evaluate(tmp_path / "p.safetensors", env, episodes=1).discount == 0.9
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"),
+    [("batch_size=32.0", 0), ("hidden=16x16", 0), ("keep_every=7", 2), ("steps=90", 2), ("no=1", 2)],
+)
+def test_a_setting_of_a_resumed_run_is_compared_as_a_number(run, tmp_path, setting, code, capsys):
+    shutil.copytree(run, tmp_path / "run")
+    save(pointmass(), tmp_path / "log.npz")
+    line = ["train", "bc", tmp_path / "log.npz", "--resume", tmp_path / "run", "--steps", "61"]
+    assert cli.main([str(word) for word in [*line, "--set", setting]]) == code
+    assert "Traceback" not in capsys.readouterr().err

@@ -96,3 +96,9 @@ def test_a_table_refuses_what_is_no_state():
             policy.act(np.array([state]), rng=np.random.default_rng(0))
     with pytest.raises(InputError, match="probabilities"):
         TableMixture(np.full((1, 3, 2), np.nan), np.ones(1))
+
+
+@pytest.mark.parametrize("value", ["abc", None, [None, 1, 2], [1j, 0, 0], [1, 2], [[[1, 2, 3]]], {}])
+def test_what_is_no_array_of_numbers_gets_no_action(value):
+    with pytest.raises(InputError):
+        gaussian().begin(rng=np.random.default_rng(0)).act(value)

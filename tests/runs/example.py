@@ -48,7 +48,7 @@ def write_two_costs(folder: Path, names: tuple[str, str]) -> Path:
     """A finished run under limits on two costs, listed in this order, with two policies that it kept."""
     import numpy as np
 
-    from slater.policy import GaussianPolicy, save
+    from slater.policy import Contract, GaussianPolicy, save
 
     limits = [{**LIMIT, "cost": name, "given": f"{name}=20"} for name in names]
     values = [{"reward": 1.0, "a": 2.0, "b": 9.0}, {"reward": 3.0, "a": 6.0, "b": 1.0}]
@@ -73,7 +73,11 @@ def write_two_costs(folder: Path, names: tuple[str, str]) -> Path:
         policy = GaussianPolicy(
             (weight,), (bias,), np.zeros(8, np.float32), np.ones(8, np.float32), -side, side, (-5.0, 0.0)
         )
-        save(policy, folder / "policies" / f"{member['step']:08d}.safetensors")
+        contract = Contract(
+            (), (), None, tuple(run["limits"]), (), "pdca", member["step"], 3, 0.99, 200, None, "ball.hdf5",
+            "ab", 1, 1, known,
+        )  # fmt: skip
+        save(policy, folder / "policies" / f"{member['step']:08d}.safetensors", contract)
     return folder
 
 

@@ -73,3 +73,24 @@ def test_folders_that_cannot_be_made_are_one_sentence(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     for words in (["mix", run, "--limit", "a=9", "--limit", "b=30"], ["frontier", run]):
         assert "file" in _refused(capsys, *words, "--out", tmp_path / "file" / "x")
+
+
+@pytest.mark.parametrize("weights", [(0.0, 0.0), (1.0, 1.0), (-0.5, 1.5)])
+def test_shares_of_members_are_shares(tmp_path, weights):
+    members = [{**m, "weight": w} for m, w in zip(RESULT["members"], weights, strict=True)]
+    write_run(tmp_path, result={**RESULT, "members": members})
+    with pytest.raises(InputError, match="shares of its members sum to"):
+        open_run(tmp_path).result  # noqa: B018
+
+
+def test_paths_that_cannot_be_are_one_sentence(tmp_path, capsys):
+    pytest.importorskip("onnx", reason="pip install 'slater-rl[onnx]'")
+    policy = _policy(tmp_path / "p.safetensors")
+    assert "too long" in _refused(capsys, "export", policy, "--onnx", tmp_path / ("x" * 300 + ".onnx"))
+
+
+def test_the_folder_of_a_mixture_says_where_its_policy_is(tmp_path, capsys):
+    _policy(tmp_path / "mixture.safetensors")
+    assert "mixture.safetensors" in _refused(capsys, "evaluate", tmp_path, "--env", "x")
+    write_run(tmp_path / "run")
+    assert "the margin is nan" in _refused(capsys, "frontier", tmp_path / "run", "--margin", "nan")

@@ -263,6 +263,8 @@ def trace(
     that of the richest one, 25 values for one cost and 12 x 12 for two (`resolution`). marked: limits that
     are to be in the picture, such as those that the runs were trained for, each (I,).
     """
+    if not 0.0 <= margin < 1.0:
+        raise InputError(f"the margin is {margin:g}; it is a share of the limit, at least 0 and below 1.")
     costs = len(pool.cost_names)
     if costs > 2:
         raise InputError(

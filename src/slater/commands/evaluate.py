@@ -14,10 +14,10 @@ from rich.console import Console
 from slater.commands.parse import Positional, Repeated, parse_given
 from slater.commands.runs import run_table
 from slater.errors import InputError
-from slater.limits import Limit, resolve_limits
+from slater.limits import Limit, Units, resolve_limits
 from slater.policy import load, with_limits
 from slater.progress import PlainProgress
-from slater.runs import LimitRecord, SavedRun, is_run, open_run
+from slater.runs import SavedRun, is_run, open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 
 if TYPE_CHECKING:
@@ -79,24 +79,24 @@ def run(args: list[str]) -> int:
     policy = load(path)
     from slater.envs import rollout
 
-    limits = _per_episode(saved.task.limits) if saved else {}
-    gamma = saved.task.gamma if saved else 0.99
+    units, stated = _setting(saved, policy)
     if options.limit:
-        limits = _other_limits(options.limit, saved)
+        if not stated:
+            raise InputError("--limit needs a run, or a policy file that names its costs and their limits.")
+        stated = list(resolve_limits(options.limit, [str(limit.cost) for limit in stated]))
+    limits = {str(limit.cost): units.episode(limit) for limit in stated} if units.horizon else {}
+    if options.limit:
         policy = _for_limits(policy, limits, saved, options)
     with PlainProgress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("episodes", total=options.episodes)
         result = rollout(
             policy, env, episodes=options.episodes, seed=options.seed, workers=options.workers,
-            deterministic=options.deterministic, discount=gamma,
+            deterministic=options.deterministic, discount=units.gamma,
             progress=lambda episode: progress.advance(task),
         )  # fmt: skip
     # the DSRL scores are about the scalar cost, so they need a single limit
     limit = next(iter(limits.values())) if len(limits) == 1 else None
-    stated = [Limit.parse(limit.given) for limit in saved.task.limits] if saved else []
-    if options.limit and saved:
-        stated = list(resolve_limits(options.limit, saved.task.costs))
-    horizon = saved.task.horizon if saved else None
+    horizon = units.horizon
     verdicts = _verdicts(result, stated, limits, horizon)
     if cut := result.cut_short(horizon):
         print(
@@ -151,17 +151,14 @@ def _own_env(path: Path, saved: SavedRun | None) -> str | None:
     return None if contract is None else contract.env_id
 
 
-def _per_episode(limits: Sequence[LimitRecord]) -> dict[str, float]:
-    """Cost -> limit per episode, where a horizon is known."""
-    return {limit.cost: limit.episode for limit in limits if limit.episode is not None}
-
-
-def _other_limits(texts: Sequence[str], saved: SavedRun | None) -> dict[str, float]:
-    """The limits to aim at, per episode: what a policy with a memory counts down."""
-    if saved is None:
-        raise InputError("--limit needs the folder of a run, which knows the costs and the horizon.")
-    limits = resolve_limits(texts, saved.task.costs)
-    return {str(limit.cost): saved.task.units.episode(limit) for limit in limits}
+def _setting(saved: SavedRun | None, policy: SavedPolicy | Mixture) -> tuple[Units, list[Limit]]:
+    """Discount, horizon and limits of the run, or those that a lone policy file names."""
+    if saved is not None:
+        return saved.task.units, [Limit.parse(limit.given) for limit in saved.task.limits]
+    contract = getattr(policy, "contract", None)
+    if contract is None:
+        return Units(0.99, None), []
+    return Units(contract.gamma, contract.horizon), [Limit.parse(text) for text in contract.limits]
 
 
 def _for_limits(

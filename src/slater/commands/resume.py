@@ -11,7 +11,7 @@ from slater.commands.train_options import Options
 from slater.errors import InputError
 from slater.limits import Limit, resolve_limits
 from slater.pairs import parse_pairs
-from slater.runs import Run
+from slater.runs import Record
 
 __all__ = ["refuse_changes"]
 
@@ -31,8 +31,9 @@ _FREE = frozenset(
 )
 
 
-def refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
+def refuse_changes(options: Options, given: frozenset[str], record: Record) -> None:
     """Refuse, by name, what a resumed run cannot change; the same value again is no change."""
+    run = record.run
     for name in sorted(given - _FREE):
         word = f"--{name.replace('_', '-')}"
         if name in ("out", "seeds", "sweep", "engine", "processes", "settings", "hold_out"):
@@ -44,12 +45,7 @@ def refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
             before, now = " ".join(run.limits), " ".join(map(str, resolve_limits(options.limit, costs)))
         elif name == "set":
             for setting, value in parse_pairs(options.set).items():
-                if str(run.settings.get(setting)) != value:
-                    old = run.settings.get(setting, "its default")
-                    raise InputError(
-                        f"--set {setting}={value} cannot change a run that is resumed, which has {old}; "
-                        "train anew."
-                    )
+                _refuse_setting(record, setting, value)
             continue
         elif name == "no_estimate":
             before, now = not run.estimate, options.no_estimate
@@ -62,6 +58,20 @@ def refuse_changes(options: Options, given: frozenset[str], run: Run) -> None:
                 f"{word if name != 'algorithm' else 'the algorithm'} cannot change in a run that is "
                 f"resumed: it has {before}, not {now}; train anew."
             )
+
+
+def _refuse_setting(record: Record, name: str, text: str) -> None:
+    from slater.deep.algorithms.registry import find, make_config
+
+    if name == "steps":
+        raise InputError(f"--set steps={text} is for new runs; --steps {text} extends one that is resumed.")
+    kind = find(record.run.algorithm, record.run.preset)
+    now, before = (getattr(make_config(kind, {name: x}), name) for x in (text, record.config.get(name)))
+    if now != before:
+        old = "x".join(map(str, before)) if isinstance(before, tuple) else before
+        raise InputError(
+            f"--set {name}={text} cannot change a run that is resumed, which has {old}; train anew."
+        )
 
 
 def _words(reading: Mapping[str, Any]) -> str:

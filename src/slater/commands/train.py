@@ -14,9 +14,10 @@ from slater.commands.sweep import sweep
 from slater.commands.train_options import Options, exit_code, loggers, run_of_point, run_options
 from slater.commands.verdicts import print_verdicts
 from slater.errors import InputError
-from slater.runs import is_run, read_run
+from slater.runs import is_run
 from slater.runs.held_out import FILE as HELD_OUT
 from slater.runs.held_out import keep, read_held_out, training_part, without_held_out
+from slater.runs.record import read_record
 from slater.threads import use_one_thread
 
 __all__ = ["run"]
@@ -100,14 +101,15 @@ def _resume(options: Options, given: frozenset[str]) -> list[Path]:
     from slater.deep.engine.sources import open_for_training
 
     assert options.resume is not None
-    record = read_run(options.resume)
+    record = read_record(options.resume)
     refuse_changes(options, given, record)
-    whole: Any = open_for_training(options.data or record.data, record.memory, record.reading)
+    run = record.run
+    whole: Any = open_for_training(options.data or run.data, run.memory, run.reading)
     kept = read_held_out(options.resume)
     data = whole if kept is None else training_part(whole, kept)
     resume(options.resume, data, _watcher(options, options.resume), steps=options.steps)
     if kept is not None:
-        print_verdicts([options.resume], whole, fit=record.estimate)
+        print_verdicts([options.resume], whole, fit=run.estimate)
     return [options.resume]
 
 

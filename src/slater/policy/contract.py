@@ -139,7 +139,10 @@ _LATER = (
 def checked(observations: NDArray[Any], entries: int) -> NDArray[np.float32]:
     """Observations as float32; one sentence if their shape is not `(batch, entries)` or one is not finite."""
     try:
-        given = np.asarray(observations, dtype=np.float64)
+        given = np.asarray(observations)
+        if np.iscomplexobj(given):
+            raise TypeError("they are complex")
+        given = given.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"the policy takes observations as an array of numbers ({error}).") from error
     if given.ndim != 2 or given.shape[1] != entries:

@@ -111,7 +111,15 @@ class SavedRun:
         """The policy of one member of a finished run, ready to act; NumPy alone."""
         from slater.policy import load
 
-        return load(kept_path(self.folder, member.step))
+        path, run, task = kept_path(self.folder, member.step), self.run, self.task
+        policy = load(path)
+        said = getattr(policy, "contract", None)
+        own = (member.step, run.algorithm, run.seed, run.limits, run.fingerprint, task.gamma, task.horizon)
+        if said is None or own != (
+            said.steps, said.algorithm, said.seed, said.limits, said.fingerprint, said.gamma, said.horizon
+        ):  # fmt: skip
+            raise InputError(f"{path} is not the policy that the run kept there; put back what was there.")
+        return policy
 
     @property
     def result(self) -> Result:

@@ -169,6 +169,8 @@ def read_record(folder: str | Path) -> Record:
     path = Path(folder) / RECORD
     if not path.is_file():
         why = "it has no run.json" if Path(folder).is_dir() else "there is no such folder"
+        if (mixture := Path(folder) / "mixture.safetensors").is_file():
+            why += f"; for the policy alone, give {mixture}"
         raise InputError(f"{folder} is not a run: {why}.")
     record = read_json(path, "a run")
     try:

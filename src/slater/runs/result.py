@@ -329,6 +329,9 @@ def read_result(folder: str | Path) -> Result | None:
             unknown = [limit.cost for limit in result.limits if sums is not None and limit.cost not in sums]
             if unknown:
                 raise ValueError(f"it limits {unknown[0]!r} and says something of {', '.join(sums or ())}")
+        shares = [member.weight for member in result.members]
+        if any(share < 0 for share in shares) or not math.isclose(sum(shares), 1.0, abs_tol=1e-6):
+            raise ValueError(f"the shares of its members sum to {sum(shares):g}, not 1")
         return result
     except KeyError as error:
         raise InputError(f"{path} is not readable as a result (it has no {error}).") from error

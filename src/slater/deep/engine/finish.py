@@ -91,7 +91,7 @@ def finish(
     )  # fmt: skip
     save_policy(last.export(task), folder.path / "policy.safetensors", alone)
     for member, policy in zip(members, policies, strict=True):
-        save_kept(folder.path, member.step, policy.export(task), alone)
+        save_kept(folder.path, member.step, policy.export(task), replace(alone, steps=member.step))
     write_result(folder.path, result)
     return result
 

@@ -7,6 +7,8 @@ members/NNNNNNNN.safetensors   what each kept policy has learned
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ from slater.runs.record import read_record, write_record
 from slater.runs.result import from_log
 
 __all__ = [
-    "RunFolder", "algorithm_of", "recorded_algorithm", "refuse_other_task", "run_on",
+    "RunFolder", "algorithm_of", "identity_of", "recorded_algorithm", "refuse_other_task", "run_on",
 ]  # fmt: skip
 
 #: file of the whole state, the step and the members so far
@@ -54,8 +56,22 @@ def run_on(folder: str | Path, dataset: Dataset | StoredDataset) -> Run:
     return run
 
 
+def identity_of(run: Run, algorithm: Algorithm[Any, Any], task: Task) -> str:
+    """SHA-256 (hex) of what a run computes with but for its number of steps, which may be extended."""
+    # read as a record is, so that numbers are of the same types when the run goes on
+    config = dataclasses.asdict(make_config(type(algorithm), dataclasses.asdict(algorithm.config)))
+    facts = [run.algorithm, run.preset, run.seed, {**config, "steps": None}, task.identity(run.fingerprint)]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+
 def _described(task: Task, run: Run) -> dict[str, Any]:
     return {**task.describe(), "identity": task.identity(run.fingerprint)}
+
+
+def _facts(task: TaskRecord) -> dict[str, Any]:
+    """What a person is told about a task, by name."""
+    given = [limit.given for limit in task.limits]
+    return {**vars(task), "limits": ", ".join(given), "identity": None}
 
 
 def refuse_other_task(folder: Path, run: Run, task: Task) -> None:
@@ -65,11 +81,10 @@ def refuse_other_task(folder: Path, run: Run, task: Task) -> None:
     before, now = read_record(folder).task, TaskRecord.from_json(_described(task, run))
     if before.identity == now.identity:
         return
-    names = [field.name for field in dataclasses.fields(before) if field.name != "identity"]
     found = [
-        f"{name} was {getattr(before, name)} and is {getattr(now, name)}"
-        for name in names
-        if getattr(before, name) != getattr(now, name)
+        f"{name} was {was} and is {_facts(now)[name]}"
+        for name, was in _facts(before).items()
+        if was != _facts(now)[name]
     ]
     raise InputError(
         f"the task is not the one that {folder} was started with: "
@@ -81,11 +96,12 @@ def refuse_other_task(folder: Path, run: Run, task: Task) -> None:
 class RunFolder:
     """The folder of one run in progress: its checkpoint and the members of its mixture.
 
+    run: what it is a run of (`identity_of`), written into every file, so that none of another run is taken
     saved: step of the last good checkpoint, -1 before the first; members: those kept so far.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, run: str) -> None:
+        self.path, self.run = path, run
         self.saved = -1
         self.members: list[Member] = []
 
@@ -117,12 +133,8 @@ class RunFolder:
         if not self.has_checkpoint:
             return initial, 0
         path = self.path / CHECKPOINT
+        self._refuse_other_run(path)
         state, record = checkpoint.restore(path, initial)
-        if any("kind" not in member for member in record["members"]):
-            raise InputError(
-                f"{path} was written by an older version, which did not say what kind each kept policy is; "
-                "train anew, or finish it with the version that began it."
-            )
         self.members = [
             Member(m["step"], m["estimates"] and tuple(m["estimates"]), kind=m["kind"])
             for m in record["members"]
@@ -130,11 +142,22 @@ class RunFolder:
         self.saved = int(record["step"])
         return state, self.saved
 
+    def _refuse_other_run(self, path: Path, step: int | None = None) -> dict[str, Any]:
+        """The record of a file of this run, and of this `step`; one of another is refused."""
+        record = checkpoint.read_record(path)
+        if record.get("run") != self.run or step not in (None, record.get("step")):
+            raise InputError(
+                f"{path} is of another run, or of another step of it, than {self.path / 'run.json'} says: "
+                "data, settings or seed differ. Put back what was there, or train anew."
+            )
+        return record
+
     def save(self, state: Any, step: int) -> None:
         """Replace the checkpoint, unless it is of this step already."""
         if step == self.saved:
             return
-        record = {"step": step, "members": [dataclasses.asdict(m) for m in self.members]}
+        members = [dataclasses.asdict(m) for m in self.members]
+        record = {"run": self.run, "step": step, "members": members}
         try:
             checkpoint.save(self.path / CHECKPOINT, state, record)
         except OSError as error:
@@ -149,7 +172,7 @@ class RunFolder:
 
     def keep(self, policy: Exportable, member: Member) -> None:
         """Add a member; one of the same step or later, from before a resume, is forgotten."""
-        record: dict[str, Any] = {"step": member.step}
+        record: dict[str, Any] = {"run": self.run, "step": member.step}
         if from_log(member.kind) and isinstance(policy, Gaussian):
             record["log_std_range"] = list(policy.log_std_range)  # other than that of the run's own policies
         checkpoint.save(self._member_path(member), policy, record)
@@ -166,8 +189,9 @@ class RunFolder:
     def policies(self, like: Exportable) -> list[Exportable]:
         """The members' policies, in order."""
         found: list[Exportable] = []
-        for path in map(self._member_path, self.members):
-            own = checkpoint.read_record(path).get("log_std_range")
+        for member in self.members:
+            path = self._member_path(member)
+            own = self._refuse_other_run(path, member.step).get("log_std_range")
             if own is not None and isinstance(like, Gaussian):
                 found.append(checkpoint.restore(path, dataclasses.replace(like, log_std_range=tuple(own)))[0])
             else:

@@ -27,6 +27,7 @@ from slater.deep.engine.finish import finish
 from slater.deep.engine.folder import (
     RunFolder,
     algorithm_of,
+    identity_of,
     recorded_algorithm,
     refuse_other_task,
     run_on,
@@ -173,8 +174,7 @@ def resume(
         run_on(folder, dataset)
         before = read_record(folder)
         record = before if steps is None else before.extended_to(steps)
-        algorithm = recorded_algorithm(record) if record.extended else algorithm_of(record.run, dataset)
-        opened = open_data(record.run, algorithm, dataset)
+        opened = open_data(record.run, recorded_algorithm(record), dataset)
         training = Training(record.run, dataset, folder, watcher, opened)
         if record != before:
             training.extends = record
@@ -229,12 +229,12 @@ class Training:
         opened: tuple[Algorithm[Any, Any], Task, BatchSource] | None = None,
     ) -> None:  # fmt: skip
         """Prepare the data, or share what another run has `opened`: its algorithm, problem and source."""
-        self.run, self.folder, self.watcher = run, RunFolder(folder), watcher
-        self.dataset = dataset
+        self.run, self.dataset, self.watcher = run, dataset, watcher
         if opened is None:
             opened = open_data(run, algorithm_of(run, dataset), dataset)
         self.algorithm, self.task, self.source = opened
         refuse_other_task(folder, run, self.task)
+        self.folder = RunFolder(folder, identity_of(run, self.algorithm, self.task))
         _refuse_too_large(self.algorithm, dataset)
         self.extends: Record | None = None  # written when all that could refuse it has been asked
         self.key = jax.random.key(run.seed)
