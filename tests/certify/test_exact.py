@@ -93,7 +93,8 @@ def test_a_policy_of_half_the_limit_passes_at_5000_transitions_and_one_of_twice_
     best = cmdp.solve()
     data = tab.Counts.sample(cmdp, tab.half_optimal_behaviour(cmdp, best), 5000, rng)
     cost = cmdp.returns(best.policy)[1]
-    assert certify_counts(data, best.policy, limits=2 * cost).verdict == "pass"
+    assert certify_counts(data, best.policy, limits=2 * cost, largest_cost=1.0).verdict == "pass"
+    assert certify_counts(data, best.policy, limits=2 * cost).verdict == "abstain"
     assert certify_counts(data, best.policy, limits=cost / 2).verdict == "fail"
     near = certify_counts(data, best.policy, limits=cost)
     assert near.verdict == "abstain"
@@ -114,9 +115,61 @@ def test_bounds_are_wrong_seldom_enough_on_small_data() -> None:
     assert wrong <= 8  # 10% of 40 is 4; more than 8 has probability .015 at the nominal rate
 
 
+def _walk(rng: np.random.Generator, episodes: int, *, noisy: bool) -> tuple[tab.Counts, tab.CMDP]:
+    """A log of a random problem in which the cost of a pair is its mean, or 0 or 1 with that mean."""
+    P = rng.dirichlet(np.ones(3), size=(3, 2))
+    mean = rng.beta(0.5, 2.0, (3, 2))
+    cmdp = tab.CMDP(P, rng.random((3, 2)), mean[None], np.array([0.5]), 0.7)
+    n = episodes * 10
+    s, a, t = np.zeros(n, int), rng.integers(0, 2, n), np.zeros(n, int)
+    state = 0
+    for k in range(n):
+        s[k] = 0 if k % 10 == 0 else state
+        state = t[k] = rng.choice(3, p=P[s[k], a[k]])
+    cost = (rng.random(n) < mean[s, a]).astype(float) if noisy else mean[s, a]
+    return tab.Counts.from_arrays(
+        states=s, actions=a, next_states=t, rewards=np.zeros(n), costs=cost, limits=[0.5], discount=0.7,
+        num_states=3, num_actions=2,
+    ), cmdp  # fmt: skip
+
+
+def test_costs_that_vary_are_bounded_and_those_that_do_not_are_known() -> None:
+    """Taken as exact, means of few random costs were below the truth in a third of the logs."""
+    wrong, narrower = 0, 0
+    for seed in range(24):
+        rng = np.random.default_rng([4, seed])
+        data, cmdp = _walk(rng, 6, noisy=True)
+        policy = rng.dirichlet(np.ones(2), 3)
+        truth = cmdp.returns(policy)[1][0]
+        assert data.costs_vary
+        upper = cost_interval(data, policy, error=0.1, largest_cost=1.0).upper
+        wrong += upper < truth
+        exact = tab.Counts(
+            data.transition_counts, data.ends, data.reward, cmdp.costs, data.limits, 0.7, data.start, 60
+        )
+        narrower += cost_interval(exact, policy, error=0.1, largest_cost=1.0).upper < upper
+    assert wrong <= 6
+    assert narrower > 12
+    assert not _walk(np.random.default_rng(0), 6, noisy=False)[0].costs_vary
+
+
+def test_starts_without_data_cost_the_most() -> None:
+    zero = np.zeros((2, 1))
+    transitions = np.zeros((2, 1, 2))
+    transitions[0, 0, 0] = 1e6
+    data = tab.Counts(
+        transitions, zero, zero, np.zeros((1, 2, 1)), np.array([0.5]), 0.9, np.array([0.9, 0.1]), 10**6
+    )
+    interval = cost_interval(data, np.ones((2, 1)), error=0.05, largest_cost=2.0)
+    assert interval.upper == pytest.approx(0.1 * 2.0 / 0.1, rel=0.01)
+    assert interval.lower == 0.0
+
+
 def test_bad_shapes_get_one_sentence() -> None:
     data = _coin(1, 10)
     with pytest.raises(InputError, match="3 states and 1 actions"):
         cost_interval(data, np.ones((2, 1)), error=0.05)
     with pytest.raises(InputError, match="2 limits for 1 costs"):
         certify_counts(data, np.ones((3, 1)), limits=[1.0, 2.0])
+    with pytest.raises(InputError, match="stated largest cost"):
+        cost_interval(data, np.ones((3, 1)), error=0.05, largest_cost=0.5)

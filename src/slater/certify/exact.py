@@ -12,7 +12,9 @@ wider than the one that holds in the limit (half the squared normal quantile: 1.
 3.0). How often it is wrong is measured (`slater reproduce coverage`, docs/results-verdicts.md).
 
 A pair without data may be worth anything: it costs the most for ever in the upper bound and nothing in the
-lower one. The cost of a seen pair is taken from the data, and episodes start where the data say.
+lower one, and so does a start without data. Where the cost of a pair differs from visit to visit, its mean is
+unknown too: the same budget pays for N(x) kl(chat(x) | c(x)), costs as shares of the largest, which is
+Chernoff's bound for any costs between nothing and the largest.
 """
 
 from __future__ import annotations
@@ -51,9 +53,13 @@ class _Rows:
 
 
 class _Kernels:
-    """J and its gradient for any kernel of the rows, for one mixture and one cost."""
+    """J and its gradient for any kernel of the rows and any cost of them, for one mixture and one cost.
 
-    def __init__(self, data: Counts, mixture: Mixture, cost: F64, unseen_value: float) -> None:
+    Rows are of two blocks of counts: (R, S + 1) of outcomes, and, where costs vary, (R, 2) of the largest
+    cost `scale` and of none, as if every visit had been one of both.
+    """
+
+    def __init__(self, data: Counts, mixture: Mixture, cost: F64, unseen_value: float, scale: float) -> None:
         used = np.flatnonzero(mixture.weights)
         members, self.weights = mixture.members[used], mixture.weights[used]
         taken = data.seen & (members > 0).any(axis=0)
@@ -67,21 +73,32 @@ class _Kernels:
         self.start, self.discount, self.states = data.start, data.discount, data.num_states
         self.chosen = members[:, state, action]  # (K, R)
         self.membership = (np.arange(data.num_states)[:, None] == state).astype(np.float64)  # (S, R)
-        known = np.einsum("ksa,sa->ks", members, np.where(data.seen, cost, 0.0))
-        self.utility = known + (members * ~data.seen).sum(axis=2) * unseen_value  # (K, S)
+        self.unseen = (members * ~data.seen).sum(axis=2) * unseen_value  # (K, S)
+        self.cost, self.scale = cost[state, action], scale
+        self.blocks = [counts]
+        if data.costs_vary:
+            visits = counts.sum(axis=1)
+            share = np.clip(self.cost / scale, 0.0, 1.0)
+            self.blocks.append(np.stack([visits * share, visits * (1.0 - share)], axis=1))
 
-    def value(self, P: F64) -> tuple[float, F64]:
-        """J in J-units, and dJ/dP, shape (R, S + 1)."""
+    def value(self, point: Sequence[F64]) -> tuple[float, list[F64]]:
+        """J in J-units, and its gradient in every block, at probabilities `point` of their shapes."""
         K, S = len(self.chosen), self.states
+        P = point[0]
+        cost = self.cost if len(point) == 1 else self.scale * point[1][:, 0]
+        utility = self.unseen + (self.chosen * cost) @ self.membership.T
         follow = (self.chosen[:, None, :] * self.membership) @ P[:, :S]
         system = np.eye(S) - self.discount * follow
-        V = np.linalg.solve(system, self.utility[..., None])[..., 0]
+        V = np.linalg.solve(system, utility[..., None])[..., 0]
         start = np.broadcast_to(self.start[:, None], (K, S, 1))
         visits = np.linalg.solve(system.transpose(0, 2, 1), start)[..., 0]
         weight = self.weights[:, None] * visits[:, self.rows.state] * self.chosen  # (K, R)
         gradient = np.zeros_like(P)
         gradient[:, :S] = self.discount * np.einsum("kr,kt->rt", weight, V)
-        return float(self.weights @ (V @ self.start)), gradient
+        gradients = [gradient]
+        if len(point) > 1:
+            gradients.append(np.stack([self.scale * weight.sum(axis=0), np.zeros(len(cost))], axis=1))
+        return float(self.weights @ (V @ self.start)), gradients
 
 
 def _tilted(counts: F64, gain: F64, multiplier: float) -> F64:
@@ -107,43 +124,55 @@ def _tilted(counts: F64, gain: F64, multiplier: float) -> F64:
 
 
 def _extreme(kernels: _Kernels, sign: int, budget: float) -> float:
-    """The largest (sign 1) or smallest (sign -1) J of a kernel within the budget of likelihood."""
-    counts, frequencies = kernels.rows.counts, kernels.rows.frequencies
-    seen = counts > 0
+    """The largest (sign 1) or smallest (sign -1) J of a kernel and costs within the budget of likelihood."""
+    blocks = kernels.blocks
+    observed = [counts / counts.sum(axis=1, keepdims=True) for counts in blocks]
     impossible = np.where(kernels.possible, 0.0, -np.inf)
 
-    def spent(P: F64) -> float:
-        ratio = np.where(seen, frequencies / np.maximum(P, 1e-300), 1.0)
-        return float((counts * np.log(ratio)).sum())
+    def spent(point: Sequence[F64]) -> float:
+        total = 0.0
+        for counts, own, p in zip(blocks, observed, point, strict=True):
+            ratio = np.where(counts > 0, own / np.maximum(p, 1e-300), 1.0)
+            total += float((counts * np.log(ratio)).sum())
+        return total
 
-    J, gradient = kernels.value(frequencies)
+    def tilted(gradients: Sequence[F64], multiplier: float) -> list[F64]:
+        gains = [sign * gradients[0] + impossible, *(sign * one for one in gradients[1:])]
+        return [_tilted(counts, gain, multiplier) for counts, gain in zip(blocks, gains, strict=True)]
+
+    def between(share: float, a: Sequence[F64], b: Sequence[F64]) -> list[F64]:
+        return [(1.0 - share) * x + share * y for x, y in zip(a, b, strict=True)]
+
+    J, gradients = kernels.value(observed)
     best = sign * J
-    cheapest = frequencies  # the kernel of the smallest multiplier so far that keeps the budget
-    dearest: F64 | None = None
+    cheapest = observed  # that of the smallest multiplier so far that keeps the budget
+    dearest: list[F64] | None = None
     # for many data J is nearly linear and the likelihood quadratic in P, so what is spent falls with the
     # square of the multiplier: start there and correct by the same law, inside a bracket
-    mean = (frequencies * gradient).sum(axis=1, keepdims=True)
-    variance = float(((frequencies * (gradient - mean) ** 2).sum(axis=1) / counts.sum(axis=1)).sum())
+    variance = 0.0
+    for counts, own, gradient in zip(blocks, observed, gradients, strict=True):
+        mean = (own * gradient).sum(axis=1, keepdims=True)
+        variance += float(((own * (gradient - mean) ** 2).sum(axis=1) / counts.sum(axis=1)).sum())
     multiplier = math.sqrt(max(variance, 1e-24 * max(abs(J), 1e-6) ** 2) / (2.0 * budget))
     low, high = 0.0, math.inf
     for _ in range(TRIALS):
-        P = cheapest
+        point = cheapest
         previous = -math.inf
         for _ in range(SWEEPS):
-            P = _tilted(counts, sign * gradient + impossible, multiplier)
-            J, gradient = kernels.value(P)
-            if spent(P) <= budget:
+            point = tilted(gradients, multiplier)
+            J, gradients = kernels.value(point)
+            if spent(point) <= budget:
                 best = max(best, sign * J)
             if abs(sign * J - previous) <= 1e-6 * (abs(J) + 1e-9):
                 break
             previous = sign * J
-        cost = spent(P)
+        cost = spent(point)
         if cost <= budget:
-            high, cheapest = multiplier, P
+            high, cheapest = multiplier, point
             if cost >= 0.99 * budget:
                 break
         else:
-            low, dearest = multiplier, P
+            low, dearest = multiplier, point
         guess = multiplier * math.sqrt(max(cost, 1e-3 * budget) / budget) * 1.002
         if low > 0.0 and math.isfinite(high):
             if high / low < 1.05:
@@ -159,9 +188,9 @@ def _extreme(kernels: _Kernels, sign: int, budget: float) -> float:
         inside, outside = 0.0, 1.0
         for _ in range(30):
             share = 0.5 * (inside + outside)
-            between = (1.0 - share) * cheapest + share * dearest
-            inside, outside = (share, outside) if spent(between) <= budget else (inside, share)
-        best = max(best, sign * kernels.value((1.0 - inside) * cheapest + inside * dearest)[0])
+            kept = spent(between(share, cheapest, dearest)) <= budget
+            inside, outside = (share, outside) if kept else (inside, share)
+        best = max(best, sign * kernels.value(between(inside, cheapest, dearest))[0])
     return sign * best
 
 
@@ -179,15 +208,24 @@ def cost_interval(
             f"the policy has shape {mixture.members.shape[1:]}, but the data have {data.num_states} states "
             f"and {data.num_actions} actions."
         )
-    most = (data.cost_scale if largest_cost is None else largest_cost) / (1.0 - data.discount)
+    seen = max(data.largest_cost, float(data.costs[:, data.seen].max(initial=0.0)))
+    if largest_cost is not None and not largest_cost >= seen * (1 - 1e-9):
+        raise InputError(
+            f"a step of the data costs {seen:g}, more than the stated largest cost of {largest_cost:g}."
+        )
+    step = max(seen, 1.0) if largest_cost is None else max(largest_cost, 1e-12)
+    most = step / (1.0 - data.discount)
     budget = math.log(1.0 / error)
-    upper = _extreme(_Kernels(data, mixture, data.costs[cost], most), 1, budget)
-    lower = _extreme(_Kernels(data, mixture, data.costs[cost], 0.0), -1, budget)
+    upper = min(_extreme(_Kernels(data, mixture, data.costs[cost], most, step), 1, budget), most)
+    lower = _extreme(_Kernels(data, mixture, data.costs[cost], 0.0, step), -1, budget)
     used = np.flatnonzero(mixture.weights)
     # half-way between the fills of what was never seen
     ends = [evaluate(data, mixture.members[used], data.costs[[cost]], fill) for fill in ("low", "high")]
-    estimate = 0.5 * float(mixture.weights[used] @ (ends[0] + ends[1])[:, 0])
-    return Interval(min(max(estimate, lower), upper), lower, min(upper, most))
+    estimate = min(max(0.5 * float(mixture.weights[used] @ (ends[0] + ends[1])[:, 0]), lower), upper)
+    # of starts without data nothing is known: they cost nothing or the most
+    known = 1.0 - data.starts_left_out
+    rest = data.starts_left_out * most
+    return Interval(known * estimate + 0.5 * rest, known * lower, known * upper + rest)
 
 
 def certify_counts(
@@ -197,12 +235,14 @@ def certify_counts(
     limits: ArrayLike | None = None,
     confidence: float = 0.95,
     candidates: int = 1,
+    largest_cost: float | None = None,
     name: str = "policy",
     cost_names: Sequence[str] | None = None,
 ) -> Certificate:
     """The certificate of a tabular policy from data that did not train it.
 
-    `limits` are discounted sums (J-units), shape `(I,)`, by default those of the data.
+    `limits` are discounted sums (J-units), shape `(I,)`, by default those of the data. `largest_cost`: what a
+    step costs at most anywhere; without it, nothing passes.
     """
     tau = np.atleast_1d(np.asarray(data.limits if limits is None else limits, dtype=np.float64))
     if tau.shape != (data.num_costs,):
@@ -211,17 +251,29 @@ def certify_counts(
     error = error_of_each(confidence, len(tau), candidates)
     verdicts = []
     for i, limit in enumerate(tau):
-        interval = cost_interval(data, policy, i, error=error)
+        interval = cost_interval(data, policy, i, error=error, largest_cost=largest_cost)
         verdict, reason = decide(interval, float(limit))
+        if verdict == "pass" and largest_cost is None:
+            verdict = "abstain"
+            reason = "what a step costs at most is not known: state it (largest_cost)."
         evidence = Evidence("empirical likelihood", interval.estimate, interval.lower, interval.upper)
         verdicts.append(
             LimitVerdict(
                 names[i], float(limit), "discounted", verdict, interval.estimate, interval.lower,
                 interval.upper, "exact", reason, (), (evidence,),
+                condition="" if largest_cost is None else f"no step costs more than {largest_cost:g}",
             )
         )  # fmt: skip
+    how = "differ from visit to visit" if data.costs_vary else "are the same in every visit"
+    assumptions = [
+        "the policy was not learned from these transitions.",
+        f"the costs of a state and action {how}.",
+    ]
+    if data.starts_left_out > 0:
+        assumptions.append(
+            f"{data.starts_left_out:.1%} of episodes start where there are no data, and count as the most."
+        )
     return Certificate(
         name, confidence, tuple(verdicts), candidates, f"{data.size} logged transitions of a finite problem.",
-        ("the policy was not learned from these transitions.",
-         f"no step costs more than {data.cost_scale:g}."),
+        tuple(assumptions),
     )  # fmt: skip

@@ -73,6 +73,9 @@ class Counts(Sizes):
         size: the number of recorded transitions n.
         starts_left_out: share of the starts that was left out, in [0, 1).
         borrowed: visits that the row of each seen pair has borrowed from its state (`pooling`); 0 in a log.
+        costs_vary: whether `costs` are means of costs that differed from visit to visit of a pair, or may be
+            because no pair was visited twice; not so where they are known.
+        largest_cost: of a single row; 0 where costs are known.
 
     """
 
@@ -86,6 +89,8 @@ class Counts(Sizes):
     size: int
     starts_left_out: float = 0.0
     borrowed: float = 0.0
+    costs_vary: bool = False
+    largest_cost: float = 0.0
 
     def __post_init__(self) -> None:
         if self.size == 0:
@@ -234,15 +239,19 @@ class Counts(Sizes):
         seen = np.maximum(np.bincount(pair, minlength=S * A), 1.0).reshape(S, A)
         reward = np.bincount(pair, r, minlength=S * A).reshape(S, A)
         cost = np.array([np.bincount(pair, column, minlength=S * A) for column in c.T]).reshape(-1, S, A)
+        mean = cost / seen
+        off = np.abs(c.T - mean.reshape(len(mean), -1)[:, pair]).max()
         return cls(
             transitions,
             ends,
             reward / seen,
-            cost / seen,
+            mean,
             limit,
             check_discount(discount),
             check_start(start, S),
             n,
+            costs_vary=bool(off > 1e-6 * max(float(c.max()), 1e-12)) or int(seen.max()) < 2,
+            largest_cost=float(c.max()),
         )
 
     def with_limits(self, limits: ArrayLike | None) -> Counts:
