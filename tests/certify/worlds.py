@@ -55,7 +55,10 @@ def log_of(costs: np.ndarray, seed: int = 0, *, terminal: bool = False, **fields
     episodes, steps = costs.shape
     size = episodes * steps
     ends = np.arange(size) % steps == steps - 1
-    fields = {"actions": rng.integers(0, 2, size), "metadata": Metadata(horizon=T, num_actions=2), **fields}
+    fields = {
+        "actions": rng.integers(0, 2, size), "metadata": Metadata(horizon=T, num_actions=2),
+        "propensity": np.full(size, 0.5), **fields,
+    }  # fmt: skip
     return Dataset.from_arrays(
         observations=rng.standard_normal((size, 2)), rewards=rng.random(size), costs=costs.reshape(size, 1),
         terminals=ends & terminal, timeouts=ends & (not terminal),
@@ -72,10 +75,10 @@ def blow_log(episodes: int, seed: int = 0) -> Dataset:
     return log_of(costs, seed)
 
 
-def trained(place: Path, limit: str = "3", **options: Any) -> Path:
-    """The folder of a finished run of `bc` on 100 episodes of `Blow`; the log is `log.npz` beside it."""
+def trained(place: Path, limit: str = "3", episodes: int = 100, **options: Any) -> Path:
+    """The folder of a finished run of `bc` on episodes of `Blow`; the log is `log.npz` beside it."""
     place.mkdir(parents=True, exist_ok=True)
-    save(blow_log(100), place / "log.npz")
+    save(blow_log(episodes), place / "log.npz")
     slater.train(
         place / "log.npz", "bc", [limit], out=place / "run", progress=False, estimate=False, **QUICK,
         **options,

@@ -39,13 +39,18 @@ class _LinearQ:
         self.actions = data.num_actions if data.discrete else 0
         self.horizon = horizon
 
-    def features(self, observations: NDArray[Any], actions: NDArray[Any], time: F64) -> F64:
-        """Shape (n, features)."""
+    def state(self, observations: NDArray[Any], time: F64) -> tuple[F64, F64, F64]:
+        """Normalised states (n, o), features of them (n, 1 + 2o), and the share of steps left (n, 1)."""
         s = np.clip((observations - self.mean) / self.scale, -5.0, 5.0)
         left = (self.horizon - time[:, None]) / self.horizon
-        state = np.concatenate([np.ones_like(left), s, s**2], axis=1)
+        return s, np.concatenate([np.ones_like(left), s, s**2], axis=1), left
+
+    def features(self, observations: NDArray[Any], actions: NDArray[Any], time: F64) -> F64:
+        """Shape (n, features); discrete actions are numbers, or probabilities (n, actions)."""
+        s, state, left = self.state(observations, time)
         if self.actions:
-            one = np.eye(self.actions)[np.asarray(actions, dtype=np.int64)]
+            one = np.asarray(actions)
+            one = np.eye(self.actions)[one.astype(np.int64)] if one.ndim == 1 else one
             parts = (one[:, :, None] * state[:, None, :]).reshape(len(s), -1)
         else:
             a = np.asarray(actions, dtype=np.float64).reshape(len(s), -1)
@@ -112,10 +117,7 @@ def _state_features(
 ) -> F64:
     """E_pi of the features, for the fit: exact where actions have probabilities, one draw otherwise."""
     p = _probabilities(q, member, observations)
-    if p is None:
-        return q.features(observations, np.asarray(member.act(observations, rng=rng)), time)
-    each = (p[:, [a]] * q.features(observations, np.full(len(p), a), time) for a in range(q.actions))
-    return np.asarray(sum(each))
+    return q.features(observations, np.asarray(member.act(observations, rng=rng)) if p is None else p, time)
 
 
 def _state_values(
@@ -127,8 +129,8 @@ def _state_values(
     if p is None:
         own = np.asarray(member.act(observations, rng=rng))
         return np.clip(q.features(observations, own, time) @ theta, 0.0, ceiling)
-    each = (
-        p[:, [a]] * np.clip(q.features(observations, np.full(len(p), a), time) @ theta, 0.0, ceiling)
-        for a in range(q.actions)
-    )
-    return np.asarray(sum(each))
+    _, state, left = q.state(observations, time)
+    split = q.actions * state.shape[1]
+    of_action = np.einsum("nf,afi->nai", state, theta[:split].reshape(q.actions, state.shape[1], -1))
+    each = left[:, :, None] * of_action + (left**2 * (state @ theta[split:]))[:, None, :]
+    return np.asarray(np.einsum("na,nai->ni", p, np.clip(each, 0.0, ceiling[:, None, :])))

@@ -9,6 +9,7 @@ from typing import Any
 
 from slater.certify.calibration import Calibration
 from slater.certify.held_out import certifying_part, independence, own_episodes
+from slater.certify.ledger import Entry, enter
 from slater.certify.ranges import Stated
 from slater.certify.subjects import Origin, Subject, check_fits, find_policy
 from slater.certify.verdict import Certificate, Gate, with_gate
@@ -34,6 +35,8 @@ class _Asked:
     largest_episode_cost: Stated
     horizon: int | None
     largest_weight: float | None
+    #: of the error, where certificates on one log share it
+    share: float = 1.0
 
     def of(self, subject: Subject, evidence: Dataset | None = None) -> dict[str, Any]:
         """The arguments of a tier for one policy, and for the costs of the evidence."""
@@ -176,6 +179,11 @@ def _by_log(
 ) -> list[Certificate]:
     """By propensities where those can speak, else by estimates, fitted once to each part that judges."""
     whole = subjects[0].origin.read(data)
+    place = subjects[0].origin.data if data is None else data
+    entry = Entry(1, "")
+    if not isinstance(place, Dataset) and options["fit"]:  # a log in memory has no place for a ledger
+        entry = enter(place, whole.fingerprint, [one.identity for one in subjects], asked.candidates)
+    asked = replace(asked, share=entry.share if entry.said else 1.0)
     found: dict[int, Certificate] = {}
     waiting: dict[tuple[Any, ...], list[int]] = {}
     parts: dict[int, tuple[Dataset, list[Gate]]] = {}
@@ -193,8 +201,9 @@ def _by_log(
             from slater.certify.propensities import certify_propensities
 
             weighted = certify_propensities(
-                part, subject.policy, largest=asked.largest_weight, **asked.of(subject, part)
-            )
+                part, subject.policy, largest=asked.largest_weight, share=asked.share,
+                **asked.of(subject, part),
+            )  # fmt: skip
             closed = [g.reason for limit in weighted.limits for g in limit.gates if not g.passed]
             # where the weights can say nothing (long episodes), the estimators may still
             if not closed:
@@ -212,9 +221,11 @@ def _by_log(
     for members in waiting.values():
         for number, one in _estimated(subjects, members, parts, asked, options).items():
             why = silent.get(number)
-            said = () if why is None else (f"propensities decide nothing here: {why}",)
-            found[number] = replace(one, assumptions=(*one.assumptions, *said))
+            silence = [] if why is None else [f"propensities decide nothing here: {why}"]
+            found[number] = replace(one, assumptions=(*one.assumptions, *silence))
     for number, (_, gates) in parts.items():
+        said = [entry.said] if entry.said else []
+        found[number] = replace(found[number], assumptions=(*found[number].assumptions, *said))
         for gate in reversed(gates):
             found[number] = with_gate(found[number], gate)
     return [found[number] for number in range(len(subjects))]
@@ -243,6 +254,6 @@ def _estimated(
     certificates = certify_candidates(
         part, {name: subjects[k].policy for name, k in names.items()}, cache=cache,
         imitates=[name for name, k in names.items() if subjects[k].origin.imitates],
-        calibration=options["calibration"], fit=options["fit"], **arguments,
+        calibration=options["calibration"], fit=options["fit"], share=asked.share, **arguments,
     )  # fmt: skip
     return dict(zip(members, certificates, strict=True))

@@ -84,6 +84,7 @@ def certify_candidates(
     confidence: float = 0.95,
     candidates: int | None = None,
     gamma: float | None = None,
+    share: float = 1.0,
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
     known: Mapping[str, tuple[float, str]] | None = None,
@@ -112,7 +113,7 @@ def certify_candidates(
         )
     per_episode = np.array([episode_limit(limit, gamma, data.horizon) for limit in resolved])
     gamma = 0.99 if gamma is None else gamma
-    error = error_of_each(confidence, len(per_episode), candidates)
+    error = error_of_each(confidence, len(per_episode), candidates, share)
     ranges = Ranges.of(data.cost_names, largest_step_cost, largest_episode_cost, known=known)
     ranges.check_steps(data.costs, table.starts)
     ranges.check_episodes(table.costs)

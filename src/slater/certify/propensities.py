@@ -362,11 +362,13 @@ def certify_propensities(
     known: Mapping[str, tuple[float, str]] | None = None,
     horizon: int | None = None,
     gamma: float | None = None,
+    share: float = 1.0,
     name: str = "policy",
 ) -> Certificate:
     """The certificate of a policy from a log with propensities; arguments as for `certify_episodes`.
 
-    largest: the most that pi(a|s) / mu(a|s) can be, if that is known.
+    largest: the most that pi(a|s) / mu(a|s) can be, if that is known. share: of the error, as in
+    `slater.certify.verdict.error_of_each`.
     """
     resolved = resolve_limits(limits, data.cost_names)
     T = horizon or data.horizon
@@ -374,7 +376,7 @@ def certify_propensities(
     ranges = Ranges.of(data.cost_names, largest_step_cost, largest_episode_cost, known=known)
     ranges.check_steps(data.costs, data.episodes.starts)
     ranges.check_episodes(data.episodes.costs)
-    error = error_of_each(confidence, len(per_episode), candidates)
+    error = error_of_each(confidence, len(per_episode), candidates, share)
     rates = np.array([limit.value if limit.unit == "step" else 0.0 for limit in resolved])
     found = judge_propensities(
         data, policy, data.cost_names, per_episode, np.minimum(ranges.step, ranges.episode).tolist(), error,

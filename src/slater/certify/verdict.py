@@ -151,15 +151,18 @@ def under_range(
     return replace(verdict, condition=ranges.condition(number, horizon))
 
 
-def error_of_each(confidence: float, limits: int, candidates: int = 1) -> float:
-    """The error of one statement, so that all of `limits` x `candidates` hold with `confidence`."""
+def error_of_each(confidence: float, limits: int, candidates: int = 1, share: float = 1.0) -> float:
+    """The error of one statement, so that all of `limits` x `candidates` hold with `confidence`.
+
+    share: of the error that the certificate has, where others have the rest (`slater.certify.ledger`).
+    """
     if not 0.5 <= confidence < 1.0:
         raise InputError(
             f"the confidence is {confidence:g}; it must be from 0.5 to below 1, for example 0.95."
         )
     if limits < 1 or candidates < 1:
         raise InputError(f"a certificate needs a limit and a candidate, not {limits} and {candidates}.")
-    return (1.0 - confidence) / (limits * candidates)
+    return share * (1.0 - confidence) / (limits * candidates)
 
 
 def decide(interval: Interval, limit: float, gates: Iterable[Gate] = ()) -> tuple[Verdict, str]:

@@ -35,6 +35,7 @@ from slater.errors import InputError
 from slater.limits import Limit, Units
 from slater.pairs import parse_values
 from slater.runs import open_run, read_run
+from slater.runs.held_out import SEED
 
 __all__ = [
     "Judge",
@@ -81,14 +82,23 @@ def candidates(
 
 
 def split_episodes(dataset: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Episodes to train on and episodes to judge by, the latter a share `held_out`, drawn from `seed`."""
+    """Episodes to train on and episodes to judge by, the latter a share `held_out`, drawn from `seed`.
+
+    Those that judge are of the half that `slater train --hold-out` would keep last: what chose settings does
+    not certify what they learned.
+    """
     if not 0 < held_out < 1:
         raise InputError(f"the held-out share is {held_out}; it must be between 0 and 1, for example 0.2.")
     if len(dataset.episodes) < 2:
         raise InputError("the data has one episode; at least two are needed to hold one out.")
     # both parts keep the horizon of the whole: limits per episode mean the same in both
     whole = replace(dataset, metadata=replace(dataset.metadata, horizon=dataset.horizon))
-    return whole.split(held_out, seed)
+    count = len(whole.episodes)
+    size = min(max(1, round(held_out * count)), count - 1)
+    last = whole.episodes.split(0.5, SEED)[0]
+    pool = last if size <= len(last) else np.arange(count)
+    judging = np.sort(np.random.default_rng(seed).choice(pool, size=size, replace=False))
+    return whole.subset(np.setdiff1d(np.arange(count), judging)), whole.subset(judging)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,80 @@
+"""A ledger beside a log: which policies were judged by it, so that its certificates share one error.
+
+Whoever certifies policy after policy on one hold-out until one passes gives luck as many chances. The
+number of certificates on a log is not known in advance, so the k-th gets 6 / (pi^2 k^2) of the error: all of
+them together, however many, have no more than the whole. Candidates that are judged together, or that are
+said to belong together by their number, are one entry; a policy that is judged again is where it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slater.disk import read_json, write_json
+from slater.errors import InputError
+
+__all__ = ["Entry", "enter", "ledger_path"]
+
+FORMAT = "slater-ledger-1"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a certificate stands in the ledger of its log: number, from 1, and a sentence on it."""
+
+    number: int
+    said: str
+
+    @property
+    def share(self) -> float:
+        """Of the error."""
+        return 6.0 / (math.pi * self.number) ** 2
+
+
+def ledger_path(data: str | Path) -> Path:
+    """The ledger of a log."""
+    return Path(f"{str(data).rstrip('/')}.certificates.json")
+
+
+def enter(data: str | Path, fingerprint: str, policies: Sequence[str], candidates: int) -> Entry:
+    """Enter policies, by what they are, as one certificate on the log, and say where they stand.
+
+    fingerprint: of the log as it is now. candidates: how many are judged to choose one, in all.
+    """
+    path = ledger_path(data)
+    logs: dict[str, list[dict[str, Any]]] = {}
+    if path.exists():
+        record = read_json(path, "a ledger of certificates")
+        if record.get("format") != FORMAT or not isinstance(record.get("logs"), dict):
+            raise InputError(f"{path} is not readable as a ledger of certificates; move it away.")
+        logs = record["logs"]
+    entries = logs.setdefault(fingerprint, [])
+    known = [k for k, entry in enumerate(entries) if set(policies) <= set(entry["policies"])]
+    if known and entries[known[0]]["candidates"] >= candidates:
+        number = known[0]
+    else:
+        number = next(
+            (
+                k for k, entry in enumerate(entries)
+                if entry["candidates"] == candidates
+                and len(set(entry["policies"]) | set(policies)) <= candidates
+            ),
+            len(entries),
+        )  # fmt: skip
+        if number == len(entries):
+            entries.append({"candidates": candidates, "policies": []})
+        entries[number]["policies"] = sorted(set(entries[number]["policies"]) | set(policies))
+        try:
+            write_json(path, {"format": FORMAT, "logs": logs})
+        except OSError:
+            said = f"it is taken that no other policy was judged by this log: {path} cannot be written."
+            return Entry(1, said)
+    entry = Entry(number + 1, "")
+    return Entry(
+        number + 1,
+        f"certificate {number + 1} on this log, which gets {entry.share:.0%} of the error ({path.name}).",
+    )

@@ -1,0 +1,164 @@
+"""Worlds of known truth for `slater reproduce verdicts`: what episodes cost, and logs with propensities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater import tabular as tab
+from slater.data import Dataset, Metadata
+
+__all__ = ["FINITE", "LOGS", "SUMS", "LogWorld", "Softmax", "SumWorld", "finite"]
+
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SumWorld:
+    """Costs of whole episodes: their mean, the most that one can cost, and n draws."""
+
+    mean: float
+    most: float
+    draw: Callable[[np.random.Generator, int], F64]
+
+
+def _rare(chance: float, large: float, most: float) -> SumWorld:
+    return SumWorld(chance * large, most, lambda rng, n: np.where(rng.random(n) < chance, large, 0.0))
+
+
+#: episodes of the policy itself
+SUMS: dict[str, SumWorld] = {
+    "steady": SumWorld(12.0, 200.0, lambda rng, n: 200.0 * rng.beta(15.0, 235.0, n)),
+    "skewed": SumWorld(10.0, 200.0, lambda rng, n: 200.0 * rng.beta(0.2, 3.8, n)),
+    "two kinds": SumWorld(18.0, 200.0, lambda rng, n: np.where(rng.random(n) < 0.3, 60.0, 0.0)),
+    "1 in 140": _rare(0.007, 1.0, 1.0),
+    "catastrophe, 1 in 100": _rare(0.01, 100.0, 100.0),
+    "blow, 1 in 75, of a range of ten": _rare(1 / 75, 600.0, 6000.0),
+}
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """A policy over K actions with log-odds `bias` (K,) plus `slope` (K,) times the first observation."""
+
+    bias: F64
+    slope: F64
+
+    def probabilities(self, observations: NDArray[Any]) -> F64:
+        """Shape (n, K)."""
+        x = self.bias + np.asarray(observations, dtype=np.float64)[:, :1] * self.slope
+        x = np.exp(x - x.max(axis=1, keepdims=True))
+        return np.asarray(x / x.sum(axis=1, keepdims=True))
+
+    def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> F64:
+        """Shape (n,)."""
+        p = self.probabilities(observations)
+        return np.log(np.take_along_axis(p, np.asarray(actions)[:, None], axis=1)[:, 0])
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[np.int32]:
+        """Drawn actions, shape (n,)."""
+        p = self.probabilities(observations).cumsum(axis=1)
+        drawn = (rng.random((len(p), 1)) > p).sum(axis=1)
+        return np.minimum(drawn, p.shape[1] - 1).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class LogWorld:
+    """Episodes of `steps` steps whose states are drawn anew; action a costs `large` with chance[a].
+
+    behaviour: who logs; target: who is judged.
+    """
+
+    steps: int
+    chance: F64
+    large: float
+    behaviour: Softmax
+    target: Softmax
+
+    def log(self, rng: np.random.Generator, episodes: int) -> Dataset:
+        """A log with propensities."""
+        size = episodes * self.steps
+        s = rng.standard_normal((size, 2)).astype(np.float32)
+        a = self.behaviour.act(s, rng=rng)
+        cost = self.large * (rng.random(size) < self.chance[a])
+        ends = np.arange(size) % self.steps == self.steps - 1
+        return Dataset.from_arrays(
+            observations=s, actions=a, rewards=np.ones(size), costs=cost[:, None],
+            terminals=np.zeros(size, bool), timeouts=ends, next_observations=s,
+            propensity=np.exp(self.behaviour.log_probability(s, a)),
+            metadata=Metadata(horizon=self.steps, num_actions=len(self.chance)),
+        )  # fmt: skip
+
+    @property
+    def mean(self) -> float:
+        """Expected cost of an episode of the target, by a fine grid of its one observation that matters."""
+        from scipy.special import ndtri
+
+        grid = ndtri((np.arange(20_000) + 0.5) / 20_000)[:, None]
+        taken = self.target.probabilities(grid).mean(axis=0)
+        return float(self.steps * self.large * (taken @ self.chance))
+
+
+def _two(
+    steps: int, chance: tuple[float, float], large: float, bias: float, slope: float, target: float
+) -> LogWorld:
+    """Two actions; log-odds of the second: bias + slope s in the log, target + slope s under judgement."""
+    slopes = np.array([0.0, slope])
+    return LogWorld(
+        steps, np.array(chance), large, Softmax(np.array([0.0, bias]), slopes),
+        Softmax(np.array([0.0, target]), slopes),
+    )  # fmt: skip
+
+
+def _clicks(actions: int = 20) -> LogWorld:
+    """As a log of recommendations: uniform propensities, one step, a rare cost, a policy with preferences."""
+    chance = np.linspace(0.002, 0.008, actions)
+    bias = np.linspace(1.5, -1.5, actions)
+    zero = np.zeros(actions)
+    return LogWorld(1, chance, 1.0, Softmax(zero, zero), Softmax(bias, zero))
+
+
+#: logs with propensities; where the log's policy does not look at states, a largest weight is known
+LOGS: dict[str, LogWorld] = {
+    "0.7% of episodes": _two(1, (0.007, 0.007), 1.0, 0.0, 0.5, 1.0),
+    "catastrophe, 1 in 100": _two(1, (0.01, 0.01), 100.0, 0.0, 0.5, 1.0),
+    "rare, five steps": _two(5, (0.001, 0.003), 1.0, 0.0, 0.5, 0.7),
+    "clicks, 20 actions": _clicks(),
+    "far target": _two(1, (0.05, 0.3), 1.0, 0.0, 0.5, 2.5),
+    "one step": _two(1, (0.1, 0.5), 1.0, 0.0, 0.0, -1.0),
+    "ten steps": _two(10, (0.1, 0.5), 1.0, 0.0, 0.5, -0.5),
+}
+
+
+#: finite problems of three states, a new one in every draw, whose costs are 0 or 1
+FINITE = ("random costs", "random costs, a tenth of the starts without data")
+
+
+def finite(name: str, rng: np.random.Generator, transitions: int) -> tuple[tab.Counts, F64, float]:
+    """Counts of a log of ten-step episodes, a random policy (S, A), and its true discounted cost."""
+    S, A, discount = 3, 2, 0.7
+    P, mean = rng.dirichlet(np.ones(S), size=(S, A)), rng.beta(0.5, 2.0, (S, A))
+    start = np.eye(S)[0]
+    if name != FINITE[0]:  # a fourth state that only begins episodes
+        P = np.concatenate([np.pad(P, ((0, 0), (0, 0), (0, 1))), rng.dirichlet(np.ones(S + 1), size=(1, A))])
+        mean, S = np.concatenate([mean, np.ones((1, A))]), S + 1
+        start = np.array([0.9, 0.0, 0.0, 0.1])
+    s, a, t = np.zeros(transitions, int), rng.integers(0, A, transitions), np.zeros(transitions, int)
+    state = 0
+    for k in range(transitions):
+        s[k] = 0 if k % 10 == 0 else state
+        state = t[k] = rng.choice(S, p=P[s[k], a[k]])
+    policy = rng.dirichlet(np.ones(A), S)
+    counts = tab.Counts.from_arrays(
+        states=s, actions=a, next_states=t, rewards=np.zeros(transitions),
+        costs=(rng.random(transitions) < mean[s, a]).astype(float), limits=[1.0], discount=discount,
+        start=start, num_states=S, num_actions=A,
+    )  # fmt: skip
+    truth = tab.CMDP(P, np.zeros((S, A)), mean[None], np.array([1.0]), discount, start).returns(policy)[1][0]
+    return counts, policy, float(truth)

@@ -1,0 +1,216 @@
+"""One policy, one verdict; every option acts or is refused; defaults are right as often as they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from slater.certify.bounds import share_lower
+from slater.certify.ledger import enter, ledger_path
+from slater.cli import main
+from slater.data import Metadata, load, save
+from slater.runs.held_out import hold_out
+from slater.tuning.search import split_episodes
+
+from .worlds import BLOW, BLOW_COST, T, blow_log, log_of, trained
+
+FULL = bool(os.environ.get("SLATER_FULL"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("properties"), hold_out=0.4, episodes=250)
+
+
+@pytest.fixture(scope="module")
+def evidence(run: Path) -> dict[str, list[str]]:
+    """The options that give each kind of evidence."""
+    costs = (np.random.default_rng(0).random((60, T)) < 0.1).astype(float)
+    save(log_of(costs, 8, metadata=Metadata(num_actions=2)), run.parent / "own.npz")
+    log = str(run.parent / "log.npz")
+    return {
+        "own": ["--own", str(run.parent / "own.npz")],
+        "env": ["--env", BLOW, "--episodes", "25"],
+        "data": ["--data", log],
+    }
+
+
+def _certificate(out: Path, *args: object) -> dict[str, Any] | None:
+    """What `slater certify` wrote, without names and places; None where it was refused."""
+    shutil.rmtree(out, ignore_errors=True)
+    code = main(["certify", *map(str, args), "--out", str(out)])
+    if code == 2:
+        return None
+    found = json.loads((out / "certificate.json").read_text())
+    return {name: value for name, value in found.items() if name not in ("policy", "digest")}
+
+
+@pytest.mark.parametrize("kind", ["own", "env", "data"])
+@pytest.mark.parametrize("limit", [[], ["--limit", "300/discounted"], ["--limit", "2/step"]])
+def test_one_policy_one_verdict(
+    run: Path, evidence: dict[str, list[str]], tmp_path: Path, kind: str, limit: list[str]
+) -> None:
+    """A run, its mixture, the policy it kept and a copy elsewhere get the same certificate."""
+    (kept,) = (run / "policies").iterdir()
+    copy = shutil.copy(run / "mixture.safetensors", tmp_path / "copy.safetensors")
+    places = [run, run / "mixture.safetensors", kept, copy]
+    found = [_certificate(tmp_path / "out", place, *evidence[kind], *limit) for place in places]
+    assert found[0] is not None
+    assert all(one == found[0] for one in found)
+
+
+def test_an_export_gets_the_verdict_too(run: Path, evidence: dict[str, list[str]], tmp_path: Path) -> None:
+    assert main(["export", str(run), "--onnx", str(tmp_path / "p.onnx")]) == 0
+    found = [_certificate(tmp_path / "out", place, *evidence["own"]) for place in (run, tmp_path / "p.onnx")]
+    assert found[0] is not None
+    assert found[0] == found[1]
+
+
+OPTIONS = {
+    "--limit": ["41"],
+    "--confidence": ["0.8"],
+    "--candidates": ["5"],
+    "--largest-step-cost": ["900"],
+    "--largest-episode-cost": ["700"],
+    "--largest-weight": ["2.5"],
+    "--horizon": ["12"],
+    "--episodes": ["30"],
+    "--seed": ["1"],
+    "--deterministic": [],
+    "--until-decided": [],
+    "--at-most": ["20"],
+    "--data": ["LOG"],
+    "--own": ["OWN"],
+    "--env": [BLOW],
+}
+
+
+@pytest.mark.parametrize("kind", ["own", "env", "data"])
+def test_every_option_acts_or_is_refused(
+    run: Path, evidence: dict[str, list[str]], tmp_path: Path, kind: str
+) -> None:
+    """`--workers` alone changes nothing but the time."""
+    own = [word for word in evidence[kind] if word not in ("--episodes", "25")]
+    base = _certificate(tmp_path / "base", run, *own)
+    assert base is not None
+    acted = []
+    for option, values in OPTIONS.items():
+        if option in own:
+            continue
+        words = [{"LOG": evidence["data"][1], "OWN": evidence["own"][1]}.get(v, v) for v in values]
+        found = _certificate(tmp_path / "other", run, *own, option, *words)
+        assert found is None or found != base, f"{option} is ignored beside {own[0]}"
+        acted += [option] * (found is not None)
+    assert {"--limit", "--confidence", "--candidates", "--largest-step-cost", "--horizon"} <= set(acted)
+
+
+def _rare(run: Path, place: Path, repeats: int) -> Iterator[list[object]]:
+    """A cost of 600 in one of 75 episodes; the limit is just below the mean."""
+    for seed in range(repeats):
+        yield [run, "--env", BLOW, "--seed", seed, "--limit", 0.97 * BLOW_COST]
+
+
+def _stopped(run: Path, place: Path, repeats: int) -> Iterator[list[object]]:
+    """The same, looked at after every five episodes."""
+    for args in _rare(run, place, repeats):
+        yield [*args, "--until-decided", "--at-most", 60]
+
+
+def _cut(run: Path, place: Path, repeats: int) -> Iterator[list[object]]:
+    """Pieces of two to ten steps of episodes that cost 5.7 on average."""
+    for seed in range(repeats):
+        rng = np.random.default_rng([1, seed])
+        lengths = rng.integers(2, T + 1, 150)
+        ends = np.zeros(lengths.sum(), bool)
+        ends[np.cumsum(lengths) - 1] = True
+        costs = (rng.random((lengths.sum(), 1)) < 0.57).astype(float)
+        data = log_of(costs, seed)
+        rows = {name: array for name, array in data.rows().items() if name != "next_known"}
+        rows["timeouts"] = ends
+        pieces = type(data).from_arrays(**rows, metadata=Metadata(num_actions=2))
+        save(pieces, place / "own.npz", overwrite=True)
+        yield [run, "--own", place / "own.npz", "--limit", 5.6]
+
+
+def _copies(run: Path, place: Path, repeats: int) -> Iterator[list[object]]:
+    """Eight episodes thirty times over; one of 75 costs 600."""
+    for seed in range(repeats):
+        rng = np.random.default_rng([2, seed])
+        costs = np.zeros((8, T))
+        costs[:, 0] = 600.0 * (rng.random(8) < 1 / 75)
+        one = log_of(costs, 100 + seed)
+        rows = {k: np.concatenate([v] * 30) for k, v in one.rows().items() if k != "next_known"}
+        save(type(one).from_arrays(**rows, metadata=one.metadata), place / "own.npz", overwrite=True)
+        yield [run, "--own", place / "own.npz", "--limit", 0.97 * BLOW_COST]
+
+
+def _weighted(run: Path, place: Path, repeats: int) -> Iterator[list[object]]:
+    """Another log with propensities, of 150 episodes."""
+    for seed in range(repeats):
+        save(blow_log(150, seed=1000 + seed).subset(np.arange(1, 150)), place / f"log{seed}.npz")
+        yield [run, "--data", place / f"log{seed}.npz", "--limit", 0.97 * BLOW_COST]
+
+
+@pytest.mark.parametrize("world", [_rare, _stopped, _cut, _copies, _weighted])
+def test_defaults_pass_wrongly_at_most_as_often_as_they_say(run: Path, tmp_path: Path, world: Any) -> None:
+    """The true mean is above the limit, so that every pass is wrong; 95% is the default."""
+    repeats = 400 if FULL else 16
+    passes = sum(
+        main(["certify", *map(str, args), "--out", str(tmp_path / "out")]) == 0
+        for args in world(run, tmp_path, repeats)
+    )
+    assert share_lower(passes, repeats, 0.025) <= 0.05
+
+
+def test_certificates_on_one_log_share_the_error(run: Path, tmp_path: Path) -> None:
+    """The k-th other policy gets less; the same policy, and candidates said to be together, do not."""
+    log = tmp_path / "log.npz"
+    save(load(run.parent / "log.npz"), log)
+    first = enter(log, "f", ["a"], 1)
+    assert enter(log, "f", ["a"], 1) == first
+    second = enter(log, "f", ["b"], 1)
+    assert second.share < first.share / 3
+    assert enter(log, "f", ["c"], 3).number == enter(log, "f", ["d"], 3).number == 3
+    assert enter(log, "another log", ["e"], 1).number == 1
+    assert sum(6 / (np.pi * k) ** 2 for k in range(1, 10_000)) <= 1.0
+    ledger_path(log).unlink()
+    options = ["--data", log, "--limit", 40]
+    uppers = []
+    for policy in (run, run / "mixture.safetensors", _other(run, tmp_path)):
+        found = _certificate(tmp_path / "out", policy, *options)
+        assert found is not None
+        uppers.append(found["limits"][0]["upper"])
+        assert any("on this log" in line for line in found["assumptions"])
+    assert uppers[0] == uppers[1]
+    assert len(json.loads(ledger_path(log).read_text())["logs"].popitem()[1]) == 2
+
+
+def _other(run: Path, place: Path) -> Path:
+    """Another policy of the same origin."""
+    from dataclasses import replace
+
+    from slater.policy import load as load_policy
+    from slater.policy import save as save_policy
+
+    member = load_policy(run / "mixture.safetensors").members[0]  # type: ignore[union-attr]
+    shifted = replace(member, biases=(*member.biases[:-1], member.biases[-1] + np.float32([0.5, 0.0])))  # type: ignore[union-attr, call-arg]
+    save_policy(shifted, place / "other.safetensors")
+    return place / "other.safetensors"
+
+
+def test_what_chose_settings_does_not_certify() -> None:
+    data = blow_log(100)
+    kept = set(hold_out(data, 0.4, seed=0)[1].episodes)
+    for seed in range(3):
+        judging = split_episodes(data, 0.2, seed)[1]
+        first = {row.tobytes() for row in judging.initial_observations}
+        numbers = {e for e, row in enumerate(data.initial_observations) if row.tobytes() in first}
+        assert len(numbers) == 20
+        assert not numbers & kept
