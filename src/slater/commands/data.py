@@ -19,7 +19,7 @@ from slater.data.files import convert, inspect, open_file, open_reader
 from slater.data.summary import summarise
 from slater.data.summary_views import draw, summary_text
 from slater.errors import InputError
-from slater.limits import Limit
+from slater.limits import limit_list
 from slater.progress import PlainProgress
 
 __all__ = ["run"]
@@ -104,9 +104,9 @@ def run(args: list[str]) -> int:
 
 
 def _info(command: Info) -> int:
-    limits = [Limit.parse(text) for text in command.limit or ("10", "20", "40")]
     opened = open_file(_locate(command.file), command.reading.options())
     with opened.reader:
+        limits = limit_list(command.limit or ("10", "20", "40"), opened.metadata.step)
         summary = summarise(opened, limits, command.gamma)
     if command.json:
         warnings = [problem.to_json() for problem in opened.report.warnings]

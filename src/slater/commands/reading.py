@@ -36,6 +36,8 @@ class Reading:
     """Whether actions are indices; by default, if there is one whole number per row."""
     clip_actions: bool = False
     """Clip actions to the bounds instead of reporting those outside as errors."""
+    step: str | None = None
+    """How long a step takes, as 1h, 15min, 30s or 1d: for limits such as 10/week."""
     drop_missing: bool = False
     """Leave out rows that lack a number; they are counted."""
     fill: Literal["forward"] | None = None
@@ -54,6 +56,7 @@ class Reading:
             discrete=self.discrete,
             clip_actions=self.clip_actions,
             missing=self._missing(),
+            step=self.step,
         )
 
     def record(self) -> dict[str, Any]:

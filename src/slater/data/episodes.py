@@ -28,6 +28,8 @@ __all__ = ["LEAST_LIVED", "EpisodeCounter", "Episodes"]
 
 #: Share of the horizon that a cut-off episode must have lived for its rate to say anything.
 LEAST_LIVED = 0.5
+#: A limit that so few episodes keep is remarked upon.
+_RARELY = 0.02
 #: A limit converted from another unit may miss a whole number by its last digit.
 _ROUNDING = 1e-9
 
@@ -177,7 +179,7 @@ class Episodes:
         return self.judged & self._keeps(cost, limit, units)
 
     def doubts(self, limits: Sequence[Limit], units: Units) -> list[str]:
-        """A sentence for each limit that every judged episode keeps, or none: often a mistaken unit."""
+        """A sentence for each limit that every judged episode keeps, or hardly one: often a mistaken unit."""
         sentences = []
         for index, limit in enumerate(limits):
             kept = self.keep_one(index, limit, units)[self.judged]
@@ -185,6 +187,11 @@ class Episodes:
                 sentences.append(f"every episode of the data keeps the limit {limit}: it may not bind.")
             elif len(kept) and not kept.any():
                 sentences.append(f"no episode of the data keeps the limit {limit}.")
+            elif len(kept) and kept.mean() <= _RARELY:
+                sentences.append(
+                    f"{kept.sum()} of {len(kept)} episodes of the data keep the limit {limit}: little is "
+                    "known of how to keep it; is its unit the right one?"
+                )
         return sentences
 
     def _keeps(self, cost: int, limit: Limit, units: Units) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from slater.encoding import Encoding
 from slater.errors import InputError
+from slater.limits import duration
 
 __all__ = ["MOST_ACTIONS", "Metadata", "action_bounds", "doubtful_names"]
 
@@ -29,6 +30,7 @@ class Metadata:
     columns: how the columns of the table that observations came from became their entries, in order.
     action_names: of discrete actions what each index is called, if that is known by as many names; else what
         the columns of the actions are called.
+    step: how long a step takes, in seconds; limits such as "10/week" need it.
     notes: anything else, as text: how the data was made, seeds, versions.
     """
 
@@ -40,6 +42,7 @@ class Metadata:
     notes: Mapping[str, str] = field(default_factory=dict)
     columns: tuple[Encoding, ...] | None = None
     action_names: tuple[str, ...] | None = None
+    step: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
@@ -51,6 +54,7 @@ class Metadata:
             "num_actions": self.num_actions,
             **({} if self.columns is None else {"columns": [e.to_json() for e in self.columns]}),
             **({} if self.action_names is None else {"action_names": list(self.action_names)}),
+            **({} if self.step is None else {"step": self.step}),
             "notes": dict(self.notes),
         }
 
@@ -96,6 +100,7 @@ class Metadata:
             num_actions=integer("num_actions"),
             columns=None if columns is None else tuple(Encoding.from_json(column) for column in columns),
             action_names=None if named is None else tuple(map(str, named)),
+            step=None if record.get("step") is None else duration(record["step"]),
             notes={str(key): str(value) for key, value in notes.items()},
         )
 

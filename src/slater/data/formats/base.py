@@ -20,6 +20,7 @@ from slater.data.findings import Findings
 from slater.data.missing import CHOICES, Missing
 from slater.encoding import nearest
 from slater.errors import InputError
+from slater.limits import duration
 from slater.pairs import parse_lists
 
 __all__ = [
@@ -53,6 +54,7 @@ class ReadOptions:
     cost_names: names of the costs, in order.
     discrete: whether actions are indices; by default they are if there is one integer per row.
     clip_actions: clip continuous actions to the bounds instead of reporting those outside.
+    step: how long a step takes, in seconds or as "1h", "15min"; see `slater.data.Metadata`.
     missing: what to do with rows that lack a number: "refuse" them, "drop" them, or take the value of the
         row before ("forward"); see `slater.data.missing`.
     """
@@ -67,6 +69,7 @@ class ReadOptions:
     discrete: bool | None = None
     clip_actions: bool = False
     missing: Missing = "refuse"
+    step: str | float | None = None
 
     def __post_init__(self) -> None:
         if self.missing not in CHOICES:
@@ -118,6 +121,7 @@ class ReadOptions:
             "action_low": spread(self.action_low),
             "action_high": spread(self.action_high),
             "num_actions": self.num_actions,
+            "step": None if self.step is None else duration(self.step),
         }
         return replace(metadata, **{name: value for name, value in told.items() if value is not None})  # type: ignore[arg-type]
 

@@ -149,7 +149,7 @@ def make_run(
     preset: str | None, options: Mapping[str, Any] | None, settings: Mapping[str, Any],
 ) -> Run:  # fmt: skip
     """The record of a run, from the arguments of `train`."""
-    resolved = resolve_limits(limits, dataset.cost_names)
+    resolved = resolve_limits(limits, dataset.cost_names, dataset.metadata.step)
     return Run(
         algorithm=algorithm, limits=tuple(map(str, resolved)), settings=settings, preset=preset, seed=seed,
         fingerprint=dataset.fingerprint, **(options or {}),
