@@ -79,7 +79,7 @@ def shown(text: str) -> str:
     """What a page shows: lines of progress, whose times differ, are left out but for their place."""
     kept: list[str] = []
     for line in text.splitlines():
-        if re.match(r"(step \d+ of|choosing:)", line):
+        if re.match(r"(step [\d,]+ of|preparing:|choosing:)", line):
             line = "..."
             if kept and kept[-1] == line:
                 continue

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import re
 
+import numpy as np
 import pytest
 
 from slater.report.run_page import report_html
@@ -41,6 +43,26 @@ def test_the_logs_best_mixture_stands_beside_what_was_learned(tmp_path):
     assert other.log_best is None
     assert "4.25" not in str(other)
     assert "no mixture of the log's own policies is within the limits" in str(other)
+
+
+def test_any_algorithm_is_told_beside_the_sources_that_the_log_names(tmp_path):
+    pytest.importorskip("jax")
+    import slater.deep as deep
+
+    from ..deep.problems import QUICK, pointmass
+
+    data = pointmass()
+    costs = data.episodes.costs_per_episode[:, 0]
+    cheap = costs <= np.median(costs)
+    named = dataclasses.replace(data, source=np.where(cheap, "cheap", "dear"))
+    (low, high), (poor, rich) = (
+        [float(x[own].mean()) for own in (cheap, ~cheap)] for x in (costs, data.episodes.returns_per_episode)
+    )
+    limit = (low + high) / 2
+    result = deep.train("bc", named, [limit], tmp_path / "run", **QUICK)
+    assert result.log_best == pytest.approx({"reward": max(poor, (poor + rich) / 2), "c0": limit}, rel=1e-5)
+    assert "the log's best" in str(result)
+    assert deep.train("bc", data, [limit], tmp_path / "unnamed", **QUICK).log_best is None
 
 
 class Clock:

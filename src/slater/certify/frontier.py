@@ -230,10 +230,10 @@ class Frontier:
         ends = len(self.cost_names) == 1 and found and not any(found[-1].prices)
         return [(p, bool(ends) and p is found[-1]) for p in found]
 
-    def table(self) -> str:
-        """One line per row: limits, reward, costs, prices."""
+    def table(self, most: int = 10) -> str:
+        """One line per row, at most `most`: limits, reward, costs, prices."""
         lines = [f"{'limit':>16} {'reward':>10} {'at least':>10} {'cost':>16} {'price of one more unit':>24}"]
-        for p, last in self.rows():
+        for p, last in self.rows(most):
             price = ", ".join(f"{x:.3g}" for x in p.prices) if p.within else "out of reach"
             limit, cost = (", ".join(f"{x:.4g}" for x in values) for values in (p.limits, p.costs))
             more = f"{limit}+" if last else limit

@@ -156,6 +156,11 @@ def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) 
         f"what was learned, {len(returns)} episodes", _with_error(returns, 0), _with_error(costs, 1),
         _verdict(learned.cost, limit.episode),
     )  # fmt: skip
+    if (reference := result.log_best) is not None:
+        table.add_row(
+            "the best mixture of the log's own policies", f"{reference['reward']:.0f}",
+            f"{reference[limit.cost]:.1f}", _verdict(reference[limit.cost], limit.episode + 1e-6),
+        )  # fmt: skip
     if best is not None:
         table.add_row(
             "best logged episode within the limit", f"{best[0]:.0f}", f"{best[1]:.1f}",

@@ -180,10 +180,11 @@ class Result:
 
         None where it is not known, or no mixture of them is within.
         """
-        found = self.details.get("reference") if self.per_episode is not None else None
+        found = self.details.get("reference") if self._unit == "per episode" else None
         if not found or not found["within_limits"]:
             return None
-        return {name: float(found[name]) for name in self.per_episode or () if name in found}
+        names = ("reward", *(limit.cost for limit in self.limits))
+        return {name: float(found[name]) for name in names if name in found}
 
     def _table(self) -> list[tuple[str, ...]]:
         """Header and rows: what was learned, its limits, and beside it the log's best mixture if known."""

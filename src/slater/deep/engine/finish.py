@@ -16,6 +16,7 @@ from slater.deep.engine.contract import make_contract
 from slater.deep.engine.folder import RunFolder
 from slater.deep.engine.judging import judge_members
 from slater.deep.task import Task
+from slater.mixing import best_mixture
 from slater.policy import Mixture
 from slater.policy import save as save_policy
 from slater.runs import LimitRecord, LimitStatus, Result, Run
@@ -69,6 +70,8 @@ def finish(
             )
             for limit in limits
         ]  # fmt: skip
+    if "reference" not in details and (best := _log_best(dataset, limits)) is not None:
+        details |= {"reference": best}
     result = Result(
         algorithm=run.algorithm,
         seed=run.seed,
@@ -94,6 +97,25 @@ def finish(
         save_kept(folder.path, member.step, policy.export(task), replace(alone, steps=member.step))
     write_result(folder.path, result)
     return result
+
+
+def _log_best(dataset: Dataset | StoredDataset, limits: tuple[LimitRecord, ...]) -> dict[str, Any] | None:
+    """The best mixture of the sources that a log names, by their means per episode; None if it names none."""
+    most = [limit.episode for limit in limits]
+    if not isinstance(dataset, Dataset) or dataset.source is None or None in most:
+        return None
+    table = dataset.episodes
+    order = [dataset.cost_names.index(limit.cost) for limit in limits]
+    sums = np.column_stack([table.returns_per_episode, table.costs_per_episode[:, order]])
+    names = np.unique(dataset.source[table.judged])
+    if len(names) < 2:
+        return None
+    means = np.stack([sums[table.judged & (dataset.source == name)].mean(axis=0) for name in names])
+    bounds = np.array(most, dtype=np.float64)
+    best = best_mixture(means[:, 0], means[:, 1:], bounds, unit=np.maximum(bounds, 1e-9), slack=1e-9)
+    value = best.weights @ means
+    costs = {limit.cost: float(x) for limit, x in zip(limits, value[1:], strict=True)}
+    return {"within_limits": best.excess <= 1e-9, "reward": float(value[0]), **costs}
 
 
 def _recorded(task: Task, member: Member, weight: float) -> SavedMember:
