@@ -37,7 +37,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("report",),
     ("experiments",),
     ("tuning",),
-    ("front",),
+    ("front", "plotting"),
     ("commands",),
     ("cli",),
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from slater.data import load
     from slater.front import evaluate, load_policy, train
     from slater.limits import Limit
+    from slater.plotting import plot
 
 __all__ = [
     "InputError",
@@ -31,6 +32,7 @@ __all__ = [
     "evaluate",
     "load",
     "load_policy",
+    "plot",
     "train",
 ]
 __version__ = "0.1.0"
@@ -43,6 +45,7 @@ _LAZY = {
     "evaluate": "slater.front",
     "load": "slater.data",
     "load_policy": "slater.front",
+    "plot": "slater.plotting",
     "train": "slater.front",
 }
 

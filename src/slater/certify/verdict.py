@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -180,7 +181,7 @@ def decide(interval: Interval, limit: float, gates: Iterable[Gate] = ()) -> tupl
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """What may be said of one policy and its limits.
 
@@ -245,6 +246,18 @@ class Certificate:
             for x in self.limits
         )
         return f"Within limits: {sure}, {kept}."
+
+    def __repr__(self) -> str:
+        return f"<Certificate of {self.policy}: {self.verdict.upper()}. {self.sentence}>"
+
+    def _repr_html_(self) -> str:
+        lines = "".join(
+            f"<tr><td>{escape(x.cost)}</td><td>{x.limit:.4g} {escape(x.unit)}</td><td>{x.estimate:.4g}</td>"
+            f"<td>{x.lower:.4g} to {x.upper:.4g}</td><td>{x.verdict.upper()}</td></tr>"
+            for x in self.limits
+        )
+        head = "".join(f"<th>{name}</th>" for name in ("cost", "limit", "estimate", "between", "verdict"))
+        return f"<p><b>{escape(self.sentence)}</b></p><table><tr>{head}</tr>{lines}</table>"
 
     def table(self) -> str:
         """One line per limit, then its gates."""

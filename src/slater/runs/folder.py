@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,12 +46,19 @@ def save_kept(folder: Path, step: int, policy: SavedPolicy, contract: Contract) 
     save(policy, path, contract)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SavedRun:
     """A run as it is in its folder: `record` from the beginning, the rest as far as the run has come."""
 
     folder: Path
     record: Record
+
+    def __repr__(self) -> str:
+        state = f"{self.result!r}"[1:-1] if self.finished else f"{self.run.algorithm}, not finished"
+        return f"<Run in {self.folder}: {state}>"
+
+    def _repr_html_(self) -> str:
+        return self.result._repr_html_() if self.finished else f"<p>{escape(repr(self)[1:-1])}</p>"
 
     @property
     def run(self) -> Run:
