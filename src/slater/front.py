@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from slater.policy import Mixture, Policy, SavedPolicy
     from slater.runs import Result, SavedRun
 
-__all__ = ["evaluate", "load_policy", "new_run_folder", "remove_if_unused", "train"]
+__all__ = ["evaluate", "load_policy", "train"]
 
 
 def train(
@@ -57,9 +57,7 @@ def train(
     from slater.deep import train as train_into
     from slater.deep.engine.progress import shown
     from slater.deep.engine.sources import open_for_training
-    from slater.runs import is_run
-    from slater.runs.held_out import FILE as HELD_OUT
-    from slater.runs.held_out import keep, without_held_out
+    from slater.runs.folder import folder_for
 
     chosen = {"estimate": estimate, **(options or {})}
     name = algorithm
@@ -77,20 +75,11 @@ def train(
     elif columns is not None:
         raise InputError("columns are for a file or a frame; the data given are a dataset already.")
     watcher = shown(result=False) if progress else Watcher()
-    folder = new_run_folder(name) if out is None else Path(out)
-    part, kept = without_held_out(data, hold_out)
-    keep(kept, folder)
-    try:
+    with folder_for(out, name) as folder:
         return train_into(
-            algorithm, part, limits, folder, seed=seed, preset=preset, watcher=watcher, options=chosen,
-            **settings,
+            algorithm, data, limits, folder, seed=seed, preset=preset, hold_out=hold_out, watcher=watcher,
+            options=chosen, **settings,
         )  # fmt: skip
-    except InputError:
-        if kept is not None and not is_run(folder):
-            (folder / HELD_OUT).unlink(missing_ok=True)
-        if out is None:
-            remove_if_unused(folder)
-        raise
 
 
 def evaluate(
@@ -156,33 +145,3 @@ def load_policy(path: str | Path) -> SavedPolicy | Mixture:
     if place.is_dir():
         return open_run(place).result.policy
     return load(place)
-
-
-def new_run_folder(name: str, below: str | Path = "runs") -> Path:
-    """A new folder `below/name`, with a number behind it where there is one of that name already."""
-    below = Path(below)
-    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
-    number = 1
-    while True:
-        folder = below / (name if number == 1 else f"{name}-{number}")
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise InputError(f"the folder {folder} cannot be made: {error.strerror}.") from error
-        else:
-            return folder
-
-
-def remove_if_unused(folder: Path) -> None:
-    """A folder in which no run began is not left behind."""
-    from slater.runs import is_run
-
-    if is_run(folder):
-        return
-    for path in folder.glob(".lock*"):
-        path.unlink(missing_ok=True)
-    for empty in (folder / "members", folder):
-        if empty.is_dir() and not any(empty.iterdir()):
-            empty.rmdir()

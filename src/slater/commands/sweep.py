@@ -27,7 +27,7 @@ from slater.errors import InputError
 from slater.jobs.sweep import TrainJob
 from slater.progress import PlainLive
 from slater.runs import read_result
-from slater.runs.held_out import keep, without_held_out
+from slater.runs.held_out import without_held_out
 from slater.threads import use_one_thread
 
 __all__ = ["sweep"]
@@ -152,9 +152,8 @@ def _as_one_program(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, st
         for job in jobs:
             shown = LastRows(rows, job.folder, lambda: live.update(_table(rows)))
             watcher = Several([shown, loggers(options, job.folder)])
-            keep(kept, job.folder)
-            plans.append(Planned(job.plan(whole), job.folder, watcher))
-        return train_together(plans, data)
+            plans.append(Planned(job.plan(data), job.folder, watcher))
+        return train_together(plans, data, kept)
 
 
 def _table(rows: Mapping[Path, Mapping[str, Any]]) -> Table:

@@ -14,9 +14,8 @@ from slater.commands.sweep import sweep
 from slater.commands.train_options import Options, exit_code, loggers, run_of_point, run_options
 from slater.commands.verdicts import print_verdicts
 from slater.errors import InputError
-from slater.runs import is_run
-from slater.runs.held_out import FILE as HELD_OUT
-from slater.runs.held_out import keep, read_held_out, training_part, without_held_out
+from slater.runs.folder import folder_for, new_run_folder
+from slater.runs.held_out import read_held_out
 from slater.runs.record import read_record
 from slater.threads import use_one_thread
 
@@ -42,16 +41,20 @@ def run(args: list[str]) -> int:
     for name in sorted(given & {"eval_every", "eval_episodes"}) if options.env is None else ():
         raise InputError(f"--{name.replace('_', '-')} is of rollouts while training; name --env too.")
     if swept:
-        return sweep(options if options.out else replace(options, out=_new_folder(options, "sweep")))
+        folder = options.out or _said(new_run_folder(_name(options, "sweep")), None)
+        return sweep(replace(options, out=folder))
     return exit_code(lambda: _train(options), options.require_limits)
 
 
-def _new_folder(options: Options, *words: str) -> Path:
-    """A folder of its own below runs/, named after the algorithm and the data; said where it is."""
-    from slater.front import new_run_folder
+def _name(options: Options, *words: str) -> str:
+    """What a new folder is called: after the algorithm and the data."""
+    return "-".join([options.algorithm, Path(str(options.data)).stem, *words])
 
-    folder = new_run_folder("-".join([options.algorithm, Path(str(options.data)).stem, *words]))
-    print(f"slater: results go to {folder}", file=sys.stderr)
+
+def _said(folder: Path, out: Path | None) -> Path:
+    """The folder; where it is of our choice, said."""
+    if out is None:
+        print(f"slater: results go to {folder}", file=sys.stderr)
     return folder
 
 
@@ -68,29 +71,19 @@ def _train(options: Options) -> list[Path]:
         use_one_thread()
     from slater.deep import find, train
     from slater.deep.engine.sources import open_for_training
-    from slater.front import remove_if_unused
 
     assert options.data is not None
     find(options.algorithm)  # a wrong name is said before the data are read
     data = open_for_training(options.data, options.memory, options.reading.record())
-    whole = data
-    data, kept = without_held_out(data, options.hold_out)
     limits, settings, seed = run_of_point(options, {})
-    folder = options.out or _new_folder(options)
-    keep(kept, folder)
-    try:
+    with folder_for(options.out, _name(options)) as folder:
         train(
-            options.algorithm, data, limits, folder, seed=seed, preset=options.preset,
-            watcher=_watcher(options, folder), options=run_options(options), **settings,
+            options.algorithm, data, limits, _said(folder, options.out), seed=seed, preset=options.preset,
+            hold_out=options.hold_out, watcher=_watcher(options, folder), options=run_options(options),
+            **settings,
         )  # fmt: skip
-    except InputError:
-        if kept is not None and not is_run(folder):
-            (folder / HELD_OUT).unlink(missing_ok=True)
-        if options.out is None:
-            remove_if_unused(folder)
-        raise
-    if kept is not None:
-        print_verdicts([folder], whole, fit=not options.no_estimate)
+    if options.hold_out is not None:
+        print_verdicts([folder], data, fit=not options.no_estimate)
     return [folder]
 
 
@@ -104,12 +97,10 @@ def _resume(options: Options, given: frozenset[str]) -> list[Path]:
     record = read_record(options.resume)
     refuse_changes(options, given, record)
     run = record.run
-    whole: Any = open_for_training(options.data or run.data, run.memory, run.reading)
-    kept = read_held_out(options.resume)
-    data = whole if kept is None else training_part(whole, kept)
+    data = open_for_training(options.data or run.data, run.memory, run.reading)
     resume(options.resume, data, _watcher(options, options.resume), steps=options.steps)
-    if kept is not None:
-        print_verdicts([options.resume], whole, fit=run.estimate)
+    if read_held_out(options.resume) is not None:
+        print_verdicts([options.resume], data, fit=run.estimate)
     return [options.resume]
 
 

@@ -27,7 +27,7 @@ from slater.data import Dataset, load
 from slater.errors import InputError
 from slater.policy import GaussianPolicy
 from slater.runs import is_run, open_run, read_result
-from slater.runs.held_out import HeldOut, keep, without_held_out
+from slater.runs.held_out import HeldOut, without_held_out
 
 __all__ = ["BankPlan", "BankTask", "Candidate", "RunPlan", "candidates_of", "open_task"]
 
@@ -202,13 +202,12 @@ def _of_run(task: BankTask, run: RunPlan, plan: BankPlan, tick: Callable[[str], 
     folder = task.folder / f"{run.algorithm}-{limit:g}"
     if not is_run(folder):
         tick(f"{task.name}: {folder.name}")
-        keep(task.kept, folder)
         train_into(
-            run.algorithm, task.trains, [limit], folder, seed=plan.seed,
+            run.algorithm, task.whole, [limit], folder, seed=plan.seed, hold_out=plan.share,
             options={"estimate": False, "data": str(task.path)}, **run.settings,
         )  # fmt: skip
     elif read_result(folder) is None:
-        resume(folder, task.trains)
+        resume(folder, task.whole)
     saved = open_run(folder)
     members = saved.result.members
     own = [k for k, member in enumerate(members) if member.kind == "iterate"]

@@ -18,7 +18,7 @@ from slater.errors import InputError
 from slater.jobs.engines import Row
 from slater.pairs import parse_values
 from slater.runs import Run, is_run, read_metrics, read_result, read_run
-from slater.runs.held_out import keep, without_held_out
+from slater.runs.held_out import without_held_out
 from slater.runs.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -68,11 +68,10 @@ class TrainJob:
     wandb: str | None = None
     hold_out: float | None = None
 
-    def plan(self, dataset: Dataset | StoredDataset) -> Run:
-        """What the job will have done with the whole `dataset`, of which `hold_out` is kept from training."""
+    def plan(self, part: Dataset | StoredDataset) -> Run:
+        """What the job will have done with `part`, the data but for what `hold_out` keeps from training."""
         from slater.deep.engine.training import make_run
 
-        part, _ = without_held_out(dataset, self.hold_out)
         return make_run(
             self.algorithm, part, self.limits, seed=self.seed, preset=self.preset, options=self.options,
             settings=self.settings,
@@ -91,8 +90,6 @@ class TrainJob:
             dataset = open_for_training(
                 self.data, self.options.get("memory", 4.0), self.options.get("reading")
             )
-            dataset, kept = without_held_out(dataset, self.hold_out)
-            keep(kept, self.folder)
             loggers: list[Any] = [TensorBoard(self.folder)] if self.tensorboard else []
             loggers += [WeightsAndBiases(self.wandb, self.folder)] if self.wandb is not None else []
             heard = Several(loggers)
@@ -101,7 +98,7 @@ class TrainJob:
             else:
                 train(
                     self.algorithm, dataset, self.limits, self.folder, seed=self.seed, preset=self.preset,
-                    watcher=heard, options=self.options, **self.settings,
+                    hold_out=self.hold_out, watcher=heard, options=self.options, **self.settings,
                 )  # fmt: skip
         except (InputError, DivergedError) as error:
             return {"failed": str(error)}
@@ -120,7 +117,7 @@ def refuse_other_plans(jobs: Sequence[TrainJob]) -> None:
     dataset = open_for_training(begun[0].data, options.get("memory", 4.0), options.get("reading"))
     part, _ = without_held_out(dataset, begun[0].hold_out)
     for job in begun:
-        run = job.plan(dataset)
+        run = job.plan(part)
         if found := differences(read_run(job.folder), run):
             raise InputError(
                 f"{job.folder} holds another run ({'; '.join(found)}); choose another folder, or remove it."

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -19,7 +22,9 @@ from slater.runs.result import RESULT, Member, Result, read_result
 if TYPE_CHECKING:
     from slater.policy import Contract, Mixture, SavedPolicy
 
-__all__ = ["SavedRun", "find_runs", "is_run", "kept_path", "open_run", "save_kept"]
+__all__ = [
+    "SavedRun", "find_runs", "folder_for", "is_run", "kept_path", "new_run_folder", "open_run", "save_kept",
+]  # fmt: skip
 
 
 def is_run(folder: str | Path) -> bool:
@@ -30,6 +35,33 @@ def is_run(folder: str | Path) -> bool:
 def find_runs(folder: str | Path) -> Iterator[Path]:
     """The folders of all runs below `folder`, at any depth, in order."""
     return (path.parent for path in sorted(Path(folder).rglob(RECORD)))
+
+
+def new_run_folder(name: str, below: str | Path = "runs") -> Path:
+    """A new folder `below/name`, with a number behind it where there is one of that name already."""
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
+    for number in itertools.count(1):
+        folder = Path(below) / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise InputError(f"the folder {folder} cannot be made: {error.strerror}.") from error
+    raise AssertionError
+
+
+@contextmanager
+def folder_for(out: str | Path | None, name: str) -> Iterator[Path]:
+    """The folder of a run to be: `out`, or a new one, which goes again if what was begun here is refused."""
+    folder = new_run_folder(name) if out is None else Path(out)
+    try:
+        yield folder
+    except InputError:
+        if out is None and not is_run(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def kept_path(folder: Path, step: int) -> Path:

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from slater.data import Dataset
-from slater.disk import write_atomic
+from slater.data import Dataset, StoredDataset
+from slater.disk import make_folder, write_atomic
 from slater.errors import InputError
-from slater.runs.folder import is_run
 
-__all__ = ["FILE", "HeldOut", "hold_out", "keep", "read_held_out", "training_part", "without_held_out"]
+__all__ = ["FILE", "HeldOut", "hold_out", "read_held_out", "training_part", "without_held_out"]
 
 #: name of the file in the folder of a run
 FILE = "held_out.json"
@@ -47,7 +46,7 @@ class HeldOut:
 
     def save(self, folder: str | Path) -> None:
         """Write it beside the run's record; atomic."""
-        write_atomic(Path(folder) / FILE, (json.dumps(vars(self), indent=1) + "\n").encode())
+        write_atomic(make_folder(folder) / FILE, (json.dumps(vars(self), indent=1) + "\n").encode())
 
 
 def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, HeldOut]:
@@ -72,7 +71,7 @@ def read_held_out(folder: str | Path) -> HeldOut | None:
         raise InputError(f"{path} is not readable as a record of held-out episodes ({error}).") from error
 
 
-def training_part(data: Dataset, kept: HeldOut | None) -> Dataset:
+def training_part(data: Dataset | StoredDataset, kept: HeldOut | None) -> Dataset | StoredDataset:
     """The episodes of `data` that trained, where `data` are the whole that something was kept from."""
     if kept is None or data.fingerprint != kept.fingerprint:
         return data
@@ -90,14 +89,3 @@ def without_held_out(data: Any, share: float | None) -> tuple[Any, HeldOut | Non
     if not isinstance(data, Dataset):
         raise InputError("episodes can be held out of data that fit in memory only; allow more memory.")
     return hold_out(data, share, SEED)
-
-
-def keep(kept: HeldOut | None, folder: Path) -> None:
-    """Write what a run keeps from training into its folder, before it starts."""
-    if is_run(folder) and read_held_out(folder) != kept:
-        raise InputError(
-            f"the run in {folder} was begun with other episodes held out; choose another folder."
-        )
-    if kept is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        kept.save(folder)

@@ -23,6 +23,7 @@ from slater.deep.task import Task
 from slater.disk import write_atomic
 from slater.errors import InputError
 from slater.runs import Record, Run, TaskRecord, is_run, read_run
+from slater.runs.held_out import HeldOut
 from slater.runs.record import read_record, write_record
 from slater.runs.result import from_log
 
@@ -110,8 +111,13 @@ class RunFolder:
         """Whether there is a checkpoint to go on from."""
         return (self.path / CHECKPOINT).exists()
 
-    def claim(self, run: Run, config: Any, task: Task, state_bytes: int, env_id: str | None = None) -> None:
-        """Say before training starts that the folder cannot be written or the disk is too small."""
+    def claim(
+        self, run: Run, config: Any, task: Task, state_bytes: int, env_id: str | None, kept: HeldOut | None
+    ) -> None:
+        """Say before training starts that the folder cannot be written or the disk is too small.
+
+        A new run's record is written, and what it keeps from training.
+        """
         try:
             (self.path / "members").mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(self.path).free
@@ -122,6 +128,8 @@ class RunFolder:
                     f"this run needs about {3 * state_bytes / 2**20 + 1:.0f} MB."
                 )
             if not is_run(self.path):
+                if kept is not None:
+                    kept.save(self.path)
                 write_record(self.path, run, config, _described(task, run), env_id)
             write_atomic(self.path / ".writable", b"")
             (self.path / ".writable").unlink()

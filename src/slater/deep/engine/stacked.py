@@ -36,6 +36,7 @@ from slater.errors import InputError
 from slater.interrupts import on_interrupt
 from slater.limits import resolve_limits
 from slater.runs import Run, is_run, read_result
+from slater.runs.held_out import HeldOut
 
 __all__ = ["Planned", "train_together"]
 
@@ -49,10 +50,12 @@ class Planned:
     watcher: Watcher
 
 
-def train_together(plans: Sequence[Planned], dataset: Dataset | StoredDataset) -> dict[Path, str]:
+def train_together(
+    plans: Sequence[Planned], dataset: Dataset | StoredDataset, kept: HeldOut | None = None
+) -> dict[Path, str]:
     """Do every run that has no result yet; what went wrong with which one, by folder (empty: nothing).
 
-    A run that diverges is left behind, the others go on. Ctrl-C saves all of them.
+    kept: what `dataset` is without. A run that diverges is left behind, the others go on; Ctrl-C saves all.
     """
     if isinstance(dataset, StoredDataset):
         if not all(fits(dataset, plan.run.memory) for plan in plans):
@@ -71,7 +74,7 @@ def train_together(plans: Sequence[Planned], dataset: Dataset | StoredDataset) -
         for plan in waiting:
             stack.enter_context(held(plan.folder, plan.watcher))
         for group in groups.values():
-            failures |= _Group(group, dataset).go()
+            failures |= _Group(group, dataset, kept).go()
     return failures
 
 
@@ -88,13 +91,13 @@ def _alike(run: Run, dataset: Dataset) -> str:
 class _Group:
     """Runs that are one program; the first one's algorithm and data serve all."""
 
-    def __init__(self, plans: Sequence[Planned], dataset: Dataset) -> None:
+    def __init__(self, plans: Sequence[Planned], dataset: Dataset, kept: HeldOut | None) -> None:
         first = plans[0].run
         self.algorithm, self.task, self.source = open_data(first, algorithm_of(first, dataset), dataset)
         self.runs = []
         for plan in plans:
             opened = (self.algorithm, self.algorithm.task(dataset, plan.run.limits), self.source)
-            self.runs.append(Training(plan.run, dataset, plan.folder, plan.watcher, opened))
+            self.runs.append(Training(plan.run, dataset, plan.folder, plan.watcher, opened, kept))
 
     def go(self) -> dict[Path, str]:
         """Train all to the end; what went wrong, by folder."""

@@ -46,6 +46,7 @@ from slater.errors import InputError
 from slater.interrupts import on_interrupt
 from slater.limits import Limits, resolve_limits
 from slater.runs import MetricsFile, Record, Result, Run, is_run
+from slater.runs.held_out import HeldOut, read_held_out, training_part, without_held_out
 from slater.runs.metrics import METRICS
 from slater.runs.record import read_record, write_extension
 
@@ -104,6 +105,7 @@ def train(
     *,
     seed: int = 0,
     preset: str | None = None,
+    hold_out: float | None = None,
     watcher: Watcher | None = None,
     options: Mapping[str, Any] | None = None,
     **settings: Any,
@@ -111,15 +113,17 @@ def train(
     """Train `algorithm` on `dataset` under `limits` into the folder `out`; return the result.
 
     limits: one per cost, in any form that `slater.limits.limit_list` takes. settings: the
-    algorithm's own, by name (`steps`, `gamma`, ...). options: fields of `Run` such as `log_every`. A store
+    algorithm's own, by name (`steps`, `gamma`, ...). options: fields of `Run` such as `log_every`. hold_out:
+    share of the episodes that are kept from training to judge by, the same for every seed, as 0.2. A store
     that fits in `memory` (an option, GB) is loaded, a larger one is trained on in shards. A folder that
     holds a run already is refused; continue it with `resume`.
     """
+    dataset, kept = without_held_out(dataset, hold_out)
     run = make_run(algorithm, dataset, limits, seed=seed, preset=preset, options=options, settings=settings)
     folder, watcher = Path(out), watcher or Watcher()
     _refuse_taken(folder)
     # what refuses the data or the settings comes before the folder is made
-    training = Training(run, dataset, folder, watcher)
+    training = Training(run, dataset, folder, watcher, kept=kept)
     try:
         with held(folder, watcher):
             _refuse_taken(folder)
@@ -162,6 +166,8 @@ def resume(
 ) -> Result:  # fmt: skip
     """Continue the run in `folder` from its last checkpoint; `dataset` must be the one it began with.
 
+    Episodes that the run keeps from training are left out of it.
+
     steps: extends the run to so many iterations in all, finished or not. What was done stays as it is, to
     the bit, and so do the lengths of phases and all other settings, as they were decided when the run began
     (phases that were shortened for a short run stay short). The rest is done as if the run had begun with
@@ -169,6 +175,7 @@ def resume(
     were shortened to fit into 10,000.
     """
     watcher, folder = watcher or Watcher(), Path(folder)
+    dataset = training_part(dataset, read_held_out(folder))
     run_on(folder, dataset)  # a folder that holds no run is refused before a lock is left in it
     with held(folder, watcher):
         run_on(folder, dataset)
@@ -226,10 +233,13 @@ class Training:
 
     def __init__(
         self, run: Run, dataset: Dataset | StoredDataset, folder: Path, watcher: Watcher,
-        opened: tuple[Algorithm[Any, Any], Task, BatchSource] | None = None,
+        opened: tuple[Algorithm[Any, Any], Task, BatchSource] | None = None, kept: HeldOut | None = None,
     ) -> None:  # fmt: skip
-        """Prepare the data, or share what another run has `opened`: its algorithm, problem and source."""
-        self.run, self.dataset, self.watcher = run, dataset, watcher
+        """Prepare the data, or share what another run has `opened`: its algorithm, problem and source.
+
+        kept: what `dataset` is without, written into the folder of a new run.
+        """
+        self.run, self.dataset, self.watcher, self.kept = run, dataset, watcher, kept
         if opened is None:
             opened = open_data(run, algorithm_of(run, dataset), dataset)
         self.algorithm, self.task, self.source = opened
@@ -289,7 +299,8 @@ class Training:
     def begin(self, initial: Any) -> tuple[Any, int]:
         """Claim the folder; the state and the step to go on from, `initial` and 0 in a new run."""
         env_id = self.dataset.metadata.env_id
-        self.folder.claim(self.run, self.algorithm.config, self.task, checkpoint.size_of(initial), env_id)
+        size = checkpoint.size_of(initial)
+        self.folder.claim(self.run, self.algorithm.config, self.task, size, env_id, self.kept)
         state, step = self.folder.load(initial)
         if self.extends is not None:
             write_extension(self.folder.path, self.extends)
