@@ -35,6 +35,8 @@ class _Asked:
     largest_episode_cost: Stated
     horizon: int | None
     largest_weight: float | None
+    #: whether episodes are a deployment that is looked at as they come
+    plan: bool
     #: of the error, where certificates on one log share it
     share: float = 1.0
 
@@ -92,6 +94,7 @@ def certify_many(
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
     largest_weight: float | None = None,
+    plan: bool = False,
     horizon: int | None = None,
     seed: int = 0,
     workers: int = 1,
@@ -114,8 +117,9 @@ def certify_many(
     together, by default those that are given. largest_step_cost, largest_episode_cost: what a step and an
     episode cost at most, one number or by name; by default what a step of the data that trained the policy
     cost at most, else what the environment says. largest_weight: how many times as likely as in the log an
-    action can be at most under the policy, with propensities. horizon: steps of an episode, by default the
-    policy's, then that of the evidence.
+    action can be at most under the policy, with propensities. plan: say what would decide the limits that are
+    left open (`details["plan"]`); `own` episodes may then be looked at as they come. horizon: steps of an
+    episode, by default the policy's, then that of the evidence.
     """
     subjects = [find_policy(policy) for policy in policies]
     if not subjects:
@@ -131,7 +135,7 @@ def certify_many(
         raise InputError(f"{len(subjects)} policies are judged together, and candidates is {shared}.")
     asked = _Asked(
         tuple(limit_list(limits)), confidence, shared, largest_step_cost, largest_episode_cost, horizon,
-        largest_weight,
+        largest_weight, plan,
     )  # fmt: skip
     if not asked.limits and not all(subject.origin.limits for subject in subjects):
         raise InputError("no limit is given, and the policy has no run that knows its limits.")
@@ -150,10 +154,25 @@ def certify_many(
         ]  # fmt: skip
     else:
         found = _by_log(subjects, data, asked, {"calibration": calibration, "fit": fit, "cache": cache})
+    if plan:
+        from slater.certify.plan import with_plan
+
+        log = None if own is not None or env is not None else subjects[0].origin.read(data)
+        found = [
+            with_plan(one, one.details["episode_costs"] if log is None else _costs(log, one)) for one in found
+        ]
     return [
         replace(one, policy=subject.name, digest=subject.digest)
         for one, subject in zip(found, subjects, strict=True)
     ]
+
+
+def _costs(log: Dataset, certificate: Certificate) -> list[list[float]]:
+    """Of the log's episodes, (E, I), in the order of the certificate's limits: how costs are spread."""
+    table = log.episodes
+    order = [log.cost_names.index(limit.cost) for limit in certificate.limits]
+    rows: list[list[float]] = table.costs_per_episode[table.judged][:, order].tolist()
+    return rows
 
 
 def _by_own(subject: Subject, own: str | Path | Dataset, asked: _Asked) -> Certificate:
@@ -162,7 +181,8 @@ def _by_own(subject: Subject, own: str | Path | Dataset, asked: _Asked) -> Certi
     episodes, origin = subject.origin.read(own), subject.origin
     check_fits(subject.policy, episodes)
     found = certify_episodes(
-        episodes, horizon=asked.horizon or origin.horizon, **asked.of(subject, episodes)
+        episodes, horizon=asked.horizon or origin.horizon, stopping=asked.plan,
+        **asked.of(subject, episodes),
     )  # fmt: skip
     for gate in (independence(episodes), own_episodes(episodes, origin.fingerprint, origin.trained_on)):
         found = found if gate.passed else with_gate(found, gate)

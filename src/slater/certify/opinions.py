@@ -179,7 +179,7 @@ def certify_candidates(
                 name, confidence, verdicts, candidates,
                 f"{complete} logged episodes, by estimators fitted to them.",
                 (*assumed, HOW_MADE[name in imitates]),
-                {"coverage": said.plane, "cohorts": rows},
+                {"coverage": said.plane, "cohorts": rows, "largest": most.tolist()},
             )
         )  # fmt: skip
     return found

@@ -396,4 +396,5 @@ def certify_propensities(
         *unit_notes(resolved, per_episode),
     )
     evidence = f"{int(data.episodes.complete.sum())} logged episodes with propensities."
-    return Certificate(name, confidence, tuple(verdicts), candidates, evidence, assumptions)
+    details = {"largest": ceiling.tolist()}
+    return Certificate(name, confidence, tuple(verdicts), candidates, evidence, assumptions, details)

@@ -171,8 +171,8 @@ def _verdicts(
     gamma: float | None,
     *,
     stopping: bool = False,
-) -> tuple[tuple[LimitVerdict, ...], list[str]]:
-    """Verdicts with the conditions that they are under, and what is taken for granted."""
+) -> tuple[tuple[LimitVerdict, ...], list[str], list[float]]:
+    """Verdicts with the conditions that they are under, what is taken for granted, and the largest costs."""
     per_episode = [episode_limit(limit, gamma, horizon) for limit in limits]
     counted = Counted.of(costs, lengths, terminated, limits, horizon, ranges)
     found = judge_episodes(
@@ -182,7 +182,8 @@ def _verdicts(
     verdicts = tuple(
         under_range(one, ranges, i, horizon, float(costs[:, i].max())) for i, one in enumerate(found)
     )
-    return verdicts, [*ranges.notes(), *counted.cut, *unit_notes(limits, per_episode)]
+    notes = [*ranges.notes(), *counted.cut, *unit_notes(limits, per_episode)]
+    return verdicts, notes, counted.largest.tolist()
 
 
 def certify_episodes(
@@ -196,13 +197,15 @@ def certify_episodes(
     known: Mapping[str, tuple[float, str]] | None = None,
     horizon: int | None = None,
     gamma: float | None = None,
+    stopping: bool = False,
     name: str = "policy",
 ) -> Certificate:
     """The certificate from logged episodes of the policy itself, as a staged deployment gives them.
 
     `largest_step_cost` and `largest_episode_cost` bound the cost of a step and of an episode, by name or for
     all; without them, what is `known` (`slater.certify.ranges.Ranges.of`). `horizon`: steps of an episode, by
-    default as the log states, else its longest. `gamma` converts limits on discounted sums.
+    default as the log states, else its longest. `gamma` converts limits on discounted sums. With `stopping`
+    the log may be looked at again and again as it grows, and be ended when it is decided.
     """
     table = episodes.episodes
     complete = table.complete
@@ -214,14 +217,16 @@ def certify_episodes(
     ranges.check_steps(episodes.costs, table.starts)
     costs = table.costs[complete]
     error = error_of_each(confidence, len(resolved), candidates)
-    verdicts, notes = _verdicts(
-        costs, table.lengths[complete], table.terminated[complete], resolved, steps, ranges, error, gamma
-    )
+    verdicts, notes, largest = _verdicts(
+        costs, table.lengths[complete], table.terminated[complete], resolved, steps, ranges, error, gamma,
+        stopping=stopping,
+    )  # fmt: skip
     evidence = f"{len(costs)} logged episodes of the policy itself."
     return Certificate(
         name, confidence, verdicts, candidates, evidence,
         ("the episodes are of this policy, independent, and start as they will in deployment.", *notes),
-        {"episode_costs": costs.tolist(), "episode_returns": table.returns[complete].tolist()},
+        {"episode_costs": costs.tolist(), "episode_returns": table.returns[complete].tolist(),
+         "largest": largest},
     )  # fmt: skip
 
 
@@ -332,7 +337,7 @@ def certify_rollouts(
             if len(ran) < count and (at_most is None or len(ran) % LOOK_EVERY):
                 continue
             costs = np.array([np.append(one.cost, one.costs)[columns] for one in ran])
-            verdicts, notes = _verdicts(
+            verdicts, notes, largest = _verdicts(
                 costs, np.array([one.length for one in ran]), np.array([one.terminated for one in ran]),
                 resolved, steps or max(one.length for one in ran), ranges, error, gamma,
                 stopping=at_most is not None,
@@ -346,6 +351,7 @@ def certify_rollouts(
         evidence = f"{len(ran)} of at most {at_most} episodes in {env_id}, seed {seed} of certificates, "
         evidence += "stopped when decided."
     acts = ["the policy acts with the likeliest action, in deployment too."] if deterministic else []
-    details = {"episode_costs": costs.tolist(), "episode_returns": [one.total_return for one in ran]}
+    returns = [one.total_return for one in ran]
+    details = {"episode_costs": costs.tolist(), "episode_returns": returns, "largest": largest}
     assumptions = (f"{env_id} behaves as the deployment will.", *acts, *notes)
     return Certificate(name, confidence, verdicts, candidates, evidence, assumptions, details)

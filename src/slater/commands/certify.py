@@ -68,6 +68,9 @@ class Options:
     largest_weight: float | None = None
     """with propensities: how many times as likely as in the log an action can be at most under the policy;
     the bounds get narrower. Known by itself where every action was always logged with one probability"""
+    plan: bool = False
+    """say how many trial episodes would decide the limits that are left open; with --own, a trial under way:
+    its bounds hold at all looks together, so that it may be looked at every day"""
     horizon: int | None = None
     """steps of an episode; by default as in training, or as the evidence says"""
     deterministic: bool = False
@@ -103,7 +106,7 @@ def run(args: list[str]) -> int:
             own=options.own, candidates=options.candidates,
             largest_step_cost=options.largest_step_cost or None,
             largest_episode_cost=options.largest_episode_cost or None,
-            largest_weight=options.largest_weight, horizon=options.horizon,
+            largest_weight=options.largest_weight, plan=options.plan, horizon=options.horizon,
             seed=options.seed, workers=options.workers, deterministic=options.deterministic,
             progress=lambda episode: progress.advance(bar),
         )  # fmt: skip
@@ -127,6 +130,11 @@ def run(args: list[str]) -> int:
     print(f"{found[0].sentence}\n\n{found[0].table()}\n\n{found[0].evidence_from}")
     for line in found[0].assumptions:
         print(f"taken for granted: {line}")
+    if options.plan:
+        for plan in found[0].details.get("plan", ()):
+            print(f"to do: {plan['sentence']} Record them, and give them with --own FILE --plan.")
+    elif found[0].verdict == "abstain":
+        print("what would decide it: the same with --plan")
     if folders[0] is not None:
         print(f"certificate.json and .html are in {folders[0]}, earlier ones in certificates.jsonl")
     return code

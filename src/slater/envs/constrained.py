@@ -90,6 +90,7 @@ class ConstrainedEnv(gym.Env[NDArray[np.float64], Any]):
             )
         self.env_id = env_id
         self.cost_names = cost_names
+        self.spec = env.spec  # how long an episode is, where that is registered
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
