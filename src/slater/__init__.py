@@ -4,7 +4,7 @@ Policies from logged data that maximise reward while keeping every expected cost
 
     data = slater.load(slater.data.sample())
     result = slater.train(data, "pdca", limits=20)
-    actor = result.policy.begin(rng=np.random.default_rng(0))
+    actions = result.policy.predict(data.observations[:3])
 
 Names are loaded when they are first used: `import slater` is quick and loads no JAX.
 """
