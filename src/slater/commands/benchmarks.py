@@ -33,8 +33,8 @@ class _Common:
     """take names of sources and propensities away from the data first, as DSRL's files have none"""
     data: str | None = None
     """folder of the datasets: DSRL files by their own names, else ballrun.hdf5, cartpole.hdf5, ... as
-    slater behaviours data makes them; or "sample", BallCircle data in the package (default: data; table2
-    with the quick budget: sample)"""
+    slater behaviours data makes them; or "dsrl", the published files, downloaded once; or "sample",
+    BallCircle data in the package (default: data; table2 with the quick budget: sample)"""
     tasks: tuple[str, ...] | None = None
     """tasks by name, for example BallRun CarCircle; those of the budget that have data unless given"""
     algorithms: tuple[str, ...] | None = None

@@ -2,7 +2,7 @@
 
 A task's file is looked for in one folder: the published DSRL file by its own name, else this project's own
 dataset `<task in small letters>.hdf5`, as `slater behaviours data` makes it. The two are different data, so
-results from them are never put in one table.
+results from them are never put in one table. The word `dsrl` in place of a folder downloads published files.
 """
 
 from __future__ import annotations
@@ -13,12 +13,23 @@ from pathlib import Path
 from typing import Literal
 
 from slater.data import Dataset, convert, load
+from slater.data.download import fetch
 from slater.data.samples import ballcircle
 from slater.data.tasks import TASKS
 from slater.envs.making import IDS
 from slater.errors import InputError
 
-__all__ = ["OWN", "SAMPLE", "TASK_ENVS", "Kind", "TaskData", "bare_copy", "find_task_data", "task_name"]
+__all__ = [
+    "OWN",
+    "PUBLISHED",
+    "SAMPLE",
+    "TASK_ENVS",
+    "Kind",
+    "TaskData",
+    "bare_copy",
+    "find_task_data",
+    "task_name",
+]
 
 Kind = Literal["DSRL", "own", "sample"]
 
@@ -26,8 +37,8 @@ Kind = Literal["DSRL", "own", "sample"]
 OWN = "this project's own data (slater collect)"
 KINDS: dict[str, str] = {"DSRL": "DSRL's published data", "own": OWN, "sample": "the sample that ships here"}
 
-#: the word that stands for the dataset in the package instead of a folder
-SAMPLE = "sample"
+#: words that stand instead of a folder: the dataset in the package, and DSRL's files, downloaded once
+SAMPLE, PUBLISHED = "sample", "dsrl"
 
 #: task -> environment; names of tasks are DSRL's for Bullet, the domains' for Real-World RL
 TASK_ENVS: dict[str, str] = {env.partition("/")[2]: env for env in IDS}
@@ -60,8 +71,8 @@ def find_task_data(
 ) -> tuple[list[TaskData], list[str]]:
     """The data of every task, and a sentence for each one that was left out for want of data.
 
-    folder: of the files, or "sample" for the dataset in the package (BallCircle only). A missing file is an
-    error unless `skip_missing`; it always is if no task has data.
+    folder: of the files, or "sample" for the dataset in the package (BallCircle only), or "dsrl" for the
+    published files. A missing file is an error unless `skip_missing`; it always is if no task has data.
     """
     sources, left_out = [], []
     for task in tasks:
@@ -97,6 +108,10 @@ def _find(task: str, folder: str) -> tuple[Path, Kind]:
             )
         return ballcircle(), "sample"
     published, own = TASKS.get(task), Path(folder) / f"{task.lower()}.hdf5"
+    if folder == PUBLISHED:
+        if published is None:
+            raise _NoDataError(f"DSRL has no data of {task}; name a folder of data.")
+        return fetch(published), "DSRL"
     if published is not None and (Path(folder) / published.file).is_file():
         return Path(folder) / published.file, "DSRL"
     if own.is_file():
