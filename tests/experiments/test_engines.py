@@ -61,3 +61,51 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(
     monkeypatch.setenv("RAY_ADDRESS", "no-scheme://nowhere")
     with pytest.raises(InputError, match="Ray cannot use no-scheme://nowhere"):
         run_cells(square, [{"x": 1}], tmp_path, engine="ray")
+
+
+def patient_square(cell: Cell) -> Row:
+    """Says where it began, and ends when it is told to."""
+    import time
+
+    import ray
+
+    folder = Path(cell["folder"])
+    with (folder / f"began-{cell['x']}").open("a") as file:
+        file.write(ray.get_runtime_context().get_node_id() + "\n")
+    while not (folder / "go").exists():
+        time.sleep(0.05)
+    return {"y": cell["x"] ** 2}
+
+
+@pytest.mark.skipif(
+    not os.environ.get("SLATER_FULL") or find_spec("ray") is None,
+    reason="a cluster of two nodes takes a minute to start: SLATER_FULL=1, and pip install 'slater-rl[ray]'",
+)
+def test_a_node_that_dies_in_the_middle_of_a_cell_changes_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two nodes; the one that a cell has begun on is killed; the cell is done again on the other."""
+    from ray.cluster_utils import Cluster
+
+    from slater.jobs.engines import run_jobs
+
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    second = cluster.add_node(num_cpus=1)
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    cells = [{"x": x, "folder": str(tmp_path)} for x in (3, 1, 2)]
+    rows, killed = {}, False
+    try:
+        for ended in run_jobs(patient_square, cells, workers=2, engine="ray"):
+            if ended is not None:
+                rows[ended[0]["x"]] = ended[1]
+            begun = [path for path in tmp_path.glob("began-*") if second.node_id in path.read_text()]
+            if begun and not killed:
+                cluster.remove_node(second, allow_graceful=False)
+                killed = True
+                (tmp_path / "go").touch()
+    finally:
+        cluster.shutdown()
+    assert killed
+    assert rows == {x: {"y": x**2} for x in (1, 2, 3)}
+    assert max(len(path.read_text().splitlines()) for path in tmp_path.glob("began-*")) == 2
