@@ -169,7 +169,7 @@ def is_table(rows: Any) -> bool:
         return True
     if isinstance(rows, Sequence) and not isinstance(rows, str):
         return len(rows) > 0 and isinstance(rows[0], Mapping)
-    return hasattr(rows, "column_names") or (hasattr(rows, "columns") and hasattr(rows, "__getitem__"))
+    return any(hasattr(type(rows), name) for name in ("column_names", "columns"))
 
 
 def table_columns(table: Any, names: Sequence[str]) -> dict[str, NDArray[Any]]:

@@ -235,6 +235,25 @@ READ = {
         {"columns": TIMED},
         lambda data: np.allclose(data.observations[1, 2], np.sin(7 / 12 * np.pi), atol=1e-6),
     ),
+    "a category of a Polars frame": (
+        lambda folder: _polars_categorical(),
+        {"columns": COLOURED},
+        lambda data: data.observations[:3, 2:].tolist() == [[0, 0, 1], [0, 1, 0], [1, 0, 0]],
+    ),
+    "a Polars query": (lambda folder: pytest.importorskip("polars").DataFrame(PLAIN).lazy(), {}, "plain"),
+    "a list of rows": (lambda folder: pa.table(PLAIN).to_pylist(), {}, "plain"),
+    "compressed, but not by its name": (csv(pack=gzip.compress), {}, "plain"),
+    "numbers that are kept as text": (arrow(with_(x=list(map(str, PLAIN["x"]))), "pandas"), {}, "plain"),
+    "durations": (
+        arrow(with_(x=[timedelta(minutes=i) for i in range(ROWS)]), "polars"),
+        {},
+        lambda data: data.observations[2, 0] == 120,
+    ),
+    "times that are the index of a pandas frame": (
+        lambda folder: _indexed(),
+        {"columns": TIMED},
+        lambda data: data.observation_dim == 4,
+    ),
     "actions that are text": (
         csv(with_(push=COLOURS)),
         {},
@@ -376,6 +395,15 @@ REFUSED = {
         {"columns": COLOURED},
         "'colour' .* more than 100 different texts",
     ),
+    "dates as in Germany": (
+        csv(with_(when=[t.strftime("%d.%m.%Y") for t in TIMES])),
+        {"columns": TIMED},
+        "write them as 2026-01-31",
+    ),
+    "a zip archive": (lambda folder: _written(folder, b"PK\x03\x04", "log.zip"), {}, "Unpack it first"),
+    "an array": (lambda folder: np.zeros((4, 3)), {}, "a path, a pandas, Polars or Arrow table"),
+    "a pandas series": (lambda folder: pytest.importorskip("pandas").Series([1.0]), {}, "not Series"),
+    "nothing": (lambda folder: None, {}, "not NoneType"),
     "infinity": (csv(with_(x={3: "inf"})), {}, r"'x' is NaN or infinite"),
     "a placeholder of 1e30": (csv(with_(x={3: 1e30})), {}, r"'x' is beyond 1e\+18.*leave that empty"),
     "two kinds of decimals": (
@@ -395,6 +423,16 @@ def _categorical():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(with_(colour=COLOURS))
     return frame.astype({"colour": "category"})
+
+
+def _polars_categorical():
+    polars = pytest.importorskip("polars")
+    return polars.DataFrame(with_(colour=COLOURS)).with_columns(polars.col("colour").cast(polars.Categorical))
+
+
+def _indexed():
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame(PLAIN).set_index(pandas.DatetimeIndex(TIMES, name="when"))
 
 
 def _many():
@@ -471,6 +509,18 @@ def test_what_was_recognised_is_said(tmp_path, name, said):
     report = inspect(write(tmp_path), read_options(**{"columns": MAP, **told}))
     assert said in report.recognised
     assert ("read as: " in str(report)) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told", "words"),
+    [
+        (with_(colour=["Red", "red", "blue"] * 8), COLOURED, "differ in capitals only: Red, blue, red"),
+        (PLAIN, {**MAP, "observations": ["x", "push"]}, "observations: and actions are both read from push"),
+        (PLAIN, {**MAP, "costs": "gain"}, "rewards: and costs are both read from gain"),
+    ],
+)
+def test_what_is_read_but_doubtful_is_remarked_upon(tmp_path, columns, told, words):
+    assert words in str(inspect(csv(columns)(tmp_path), read_options(told)))
 
 
 def main() -> None:

@@ -54,6 +54,11 @@ def open_reader(path: Any, options: ReadOptions | None = None) -> Reader:
     options = options or ReadOptions()
     if is_frame(path):
         return TableReader(path, options)
+    if not isinstance(path, str | Path):
+        raise InputError(
+            "data are a path, a pandas, Polars or Arrow table, or columns by name, not "
+            f"{type(path).__name__}."
+        )
     text = str(path)
     if text.startswith("minari:"):
         return MinariReader(text, options)
@@ -88,10 +93,12 @@ def _format_of(file: Path) -> str:
         if first.startswith(magic):
             return kind
     suffix = next((s.lower() for s in reversed(file.suffixes) if s.lower() not in _COMPRESSED), "")
-    kind = {**SUFFIXES, **READ_ONLY}.get(suffix, "npz" if first.startswith(b"PK\x03\x04") else "")
+    kind = {**SUFFIXES, **READ_ONLY}.get(suffix, "")
+    if not kind and suffix != ".zip" and first.startswith(b"PK\x03\x04"):
+        kind = "npz"
     if not kind or kind == "store":
         known = ", ".join((*SUFFIXES, *READ_ONLY))
-        old = " Save it as .xlsx." if suffix == ".xls" else ""
+        old = {".xls": " Save it as .xlsx.", ".zip": " Unpack it first."}.get(suffix, "")
         raise InputError(f"{file} is of no known format; known are {known} and minari:ID.{old}")
     return kind
 

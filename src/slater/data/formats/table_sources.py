@@ -139,7 +139,8 @@ class CsvSource(TableSource):
 
     def __init__(self, path: Path) -> None:
         self._arrow, self.name, self._path = pyarrow(), str(path), path
-        with self._arrow.input_stream(str(path), compression="detect") as stream:
+        self._packed = _packed(path)
+        with self._arrow.input_stream(str(path), compression=self._packed) as stream:
             start = stream.read(_SNIFFED)
         self._encoding = _encoding_of(start)
         text = start.decode(self._encoding, errors="ignore").lstrip("\ufeff")
@@ -166,7 +167,7 @@ class CsvSource(TableSource):
             "|": "bars between columns",
         }
         said = [
-            "compressed" if path.suffix.lower() in _COMPRESSED else "",
+            f"compressed ({self._packed})" if self._packed else "",
             "" if self._encoding == "utf-8" else f"text in {self._encoding}",
             between[self._delimiter],
             "decimal commas" if self.decimal == "," else "",
@@ -182,7 +183,7 @@ class CsvSource(TableSource):
     def _open(self, types: Mapping[str, Any]) -> Any:
         arrow = self._arrow.csv
         return arrow.open_csv(
-            self._arrow.input_stream(str(self._path), compression="detect"),
+            self._arrow.input_stream(str(self._path), compression=self._packed),
             read_options=arrow.ReadOptions(
                 use_threads=False, block_size=8 * 2**20, encoding=self._encoding, skip_rows=self._skipped
             ),
@@ -200,6 +201,14 @@ class CsvSource(TableSource):
         """Blocks of some megabytes; what `types` name is read so, and no odd block changes its type."""
         for batch in self._open(types or {}):
             yield batch.select(list(columns))
+
+
+def _packed(path: Path) -> str | None:
+    """How a file is compressed, by its first bytes, whatever its name says."""
+    with open(path, "rb") as file:
+        first = file.read(4)
+    known = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
+    return next((name for mark, name in known.items() if first.startswith(mark)), None)
 
 
 def _encoding_of(start: bytes) -> str:
@@ -237,7 +246,7 @@ def table_source(table: Any) -> TableSource:
     kind = suffixes[-1] if suffixes else ".parquet"
     try:
         if kind in (".jsonl", ".ndjson"):
-            with arrow.input_stream(str(path), compression="detect") as stream:
+            with arrow.input_stream(str(path), compression=_packed(path)) as stream:
                 return MemorySource(str(path), arrow.json.read_json(stream), ("JSON lines",))
         if kind in (".feather", ".arrow"):
             return MemorySource(str(path), arrow.feather.read_table(str(path)), ("Feather",))
@@ -270,11 +279,17 @@ def _frame(arrow: Any, frame: Any) -> TableSource:
     if hasattr(frame, "collect") and hasattr(frame, "lazy"):  # Polars: a query that was not run yet
         frame = frame.collect()
     try:
-        table = arrow.table(frame)
+        table = arrow.Table.from_pylist(frame) if isinstance(frame, list) else arrow.table(frame)
     except (arrow.ArrowException, TypeError, ValueError) as error:
         raise InputError(
-            f"The {what} cannot be read as a table ({' '.join(str(error).split())[:200]})."
+            f"The {what} cannot be read as a table ({' '.join(str(error).split())[:200]}); "
+            "give each column one kind of values, and a name of its own."
         ) from None
+    for place, field in enumerate(table.schema):
+        if arrow.types.is_dictionary(field.type):  # of Polars: views, which Arrow cannot take apart
+            chunks = [(c.indices, c.dictionary.cast(arrow.string())) for c in table.column(place).chunks]
+            plain = [arrow.DictionaryArray.from_arrays(*chunk) for chunk in chunks]
+            table = table.set_column(place, field.name, arrow.chunked_array(plain))
     if not hasattr(frame, "column_names") and any(
         not isinstance(n, str) for n in getattr(frame, "columns", ())
     ):

@@ -43,7 +43,10 @@ def numbers_of(arrow: Any, values: Any) -> NDArray[Any]:
         times = whole.fill_null(np.iinfo(np.int64).min).to_numpy(zero_copy_only=False)
         return np.asarray(times).astype("datetime64[ns]")
     if types.is_dictionary(kind):
-        values = values.cast(kind.value_type)
+        values = values.dictionary_decode()
+    if types.is_duration(kind):
+        whole = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[kind.unit]
+        return np.asarray(values.cast(arrow.int64()).to_numpy(zero_copy_only=False)) * whole
     if types.is_null(kind) or types.is_decimal(kind) or (types.is_boolean(kind) and values.null_count):
         values = values.cast(arrow.float64()) if not types.is_boolean(kind) else values.cast(arrow.int8())
     return np.asarray(values.to_numpy(zero_copy_only=False))
@@ -109,10 +112,15 @@ class Survey:
     def _dates(self) -> bool:
         return bool(self._texts) and seconds_of(np.array(list(self._texts), dtype=object)) is not None
 
+    @property
+    def numbers(self) -> bool:
+        """Whether all texts are numbers, or there is none."""
+        return not self._seconds and all(map(is_number, self._texts))
+
     def encoding(self) -> Encoding:
         """How the column becomes entries of an observation."""
-        if not self._texts and not self._seconds:
-            return Encoding(self._name)  # nothing but holes
+        if self.numbers:
+            return Encoding(self._name)  # numbers that are kept as text, or nothing but holes
         if self._texts and self._dates():
             found = seconds_of(np.array(list(self._texts), dtype=object))
             self._seconds = [] if found is None else found.tolist()
@@ -167,6 +175,8 @@ def not_numbers(path: Path | str, name: str, role: str, text: str, row: int, cou
             f"{path}: the column {name!r} ({role}) holds times ({shown}), not numbers; give seconds "
             f"since a start as numbers, or map it as time={name}, which checks it for gaps."
         )
+    if re.fullmatch(r"\d{1,2}[./]\d{1,2}[./]\d{2,4}.*", text):
+        return f"{path}: the column {name!r} ({role}) holds dates as {shown}; write them as 2026-01-31."
     remedy = "give each value a number (0, 1, ...) or a column of its own, or leave the column out"
     if count and count <= 3:
         remedy = "correct these rows, or leave them empty and drop or fill what is missing"

@@ -40,7 +40,7 @@ from slater.data.formats.table_values import (
     not_numbers,
     numbers_of,
 )
-from slater.encoding import Encoding
+from slater.encoding import Encoding, as_text
 from slater.errors import InputError
 
 __all__ = ["TableReader"]
@@ -58,6 +58,7 @@ class TableReader(Reader):
         self._roles: dict[str, list[str]] = {}
         self._encodings: list[Encoding] = []
         self._choices: tuple[str, ...] = ()
+        self._parsed: set[str] = set()  # numbers that are kept as text
         self._restarts = False
         self._amounts = options.discrete is False or options.action_low is not None
         self._schema, names = self._source.schema, list(self._source.schema.names)
@@ -168,6 +169,16 @@ class TableReader(Reader):
         for role, names in self._passed_over.items():
             message = f"not read: {listing(names)}; if that is meant, map it, {role}={','.join(names)}"
             findings.add("warning", role, message)
+        roles = [role for role in self._roles if role not in ("next_observations", "episode", "time")]
+        for k, role in enumerate(roles):
+            for other in roles[k + 1 :]:
+                both = sorted(set(self._roles[role]) & set(self._roles[other]))
+                if both:
+                    findings.add("warning", role, f"and {other} are both read from {listing(both)}")
+        for encoding in self._encodings:
+            if len({value.lower() for value in encoding.values}) < len(encoding.values):
+                alike = f"has values that differ in capitals only: {listing(encoding.values)}"
+                findings.add("warning", "observations", f"the column {encoding.name!r} {alike}")
         if self._restarts:
             message = (
                 "the labels begin again in every file of the folder: those of each file count by themselves"
@@ -209,6 +220,7 @@ class TableReader(Reader):
             for name in seen:
                 flag = Encoding(name, "flag" if types.is_boolean(self._field(name)) else "number")
                 self._encodings.append(surveys[name].encoding() if name in surveys else flag)
+                self._parsed |= {name} if name in surveys and surveys[name].numbers else set()
         if len(actions) == 1 and actions[0] in surveys:
             self._choices = surveys[actions[0]].choices()
 
@@ -233,6 +245,11 @@ class TableReader(Reader):
                     types[name] = number
         return types
 
+    @property
+    def _coded(self) -> bool:
+        """Whether observations are more than the numbers of their columns."""
+        return bool(self._parsed) or any(encoding.kind != "number" for encoding in self._encodings)
+
     def _odd(self, name: str) -> bool:
         """Whether a column holds text that is not what it is read as."""
         return Survey.text(self._arrow.types, self._field(name))
@@ -248,7 +265,7 @@ class TableReader(Reader):
         if role in _TEXT:
             return Column(rows, (), self._number_type(self._field(names[0])))
         texts = role in _FLAGS or (role == "actions" and bool(self._choices))
-        if role in ("observations", "next_observations") and any(e.kind != "number" for e in self._encodings):
+        if role in ("observations", "next_observations") and self._coded:
             width = sum(len(encoding.entries) for encoding in self._encodings)
             if len(names) == len(self._encodings):
                 return Column(rows, (width,), np.dtype(np.float64))
@@ -264,6 +281,8 @@ class TableReader(Reader):
         return Column(rows, () if len(names) == 1 else (len(names),), np.result_type(*dtypes))
 
     def _number_type(self, kind: Any) -> np.dtype[Any]:
+        if self._arrow.types.is_duration(kind):
+            return np.dtype(np.float64)
         if self._arrow.types.is_temporal(kind):
             return np.dtype("datetime64[ns]")
         if kind == self._arrow.null() or self._arrow.types.is_decimal(
@@ -341,7 +360,7 @@ class TableReader(Reader):
                 )
             return np.asarray(values.flatten().to_numpy(zero_copy_only=False).reshape(-1, width))
         encodings = self._encodings if role in ("observations", "next_observations") else []
-        if len(encodings) == len(names) and any(encoding.kind != "number" for encoding in encodings):
+        if len(encodings) == len(names) and self._coded:
             pairs = zip(names, encodings, strict=True)
             parts = [e.encode(numbers_of(self._arrow, batch.column(name))) for name, e in pairs]
             return np.concatenate(parts, axis=1)
@@ -350,10 +369,10 @@ class TableReader(Reader):
             values = batch.column(name)
             if role == "actions" and self._choices:
                 place = {choice: float(index) for index, choice in enumerate(self._choices)}
-                texts = [(text or "").strip() for text in values.cast(self._arrow.string()).to_pylist()]
+                texts = [as_text(value).strip() for value in values.to_pylist()]
                 columns.append(np.array([place.get(text, np.nan) for text in texts]))
             elif role in _FLAGS and Survey.text(self._arrow.types, values.type):
-                columns.append(flags_of_text(values.cast(self._arrow.string()).to_pylist()))
+                columns.append(flags_of_text(values.to_pylist()))
             elif role == "episode" and isinstance(self._source, CsvSource):
                 columns.append(labels_of_text(values.to_pylist(), self._source.nulls))
             else:
