@@ -192,7 +192,7 @@ def test_options_may_come_before_arguments_and_wrong_ones_are_named(
     assert "nowhere.hdf5" in bad(capsys, "train", "--limit", "20", "pdca", "nowhere.hdf5")
     assert "nowhere.hdf5" in bad(capsys, "train", "pdca", "nowhere.hdf5", "--limit", "20")
     assert "did you mean 'pdca'" in bad(capsys, "train", "pdcaa", "nowhere.hdf5", "--limit", "20")
-    assert "Did you mean --steps" in bad(capsys, "train", "pdca", "nowhere.hdf5", "--stepz", "4")
+    assert "Did you mean --steps" in bad(capsys, "train", "pdca", "nowhere.hdf5", "--stepsz", "4")
     assert "no place for 'three'" in bad(capsys, "train", "pdca", "two", "three")
     words = bad(capsys, "train", "pdca", "two", "--limit", "a=1", "b=2")
     assert "no place for 'b=2' (an option that takes one value is given again for each" in words
@@ -221,13 +221,6 @@ def test_the_tabular_demo_ends_with_a_figure(tmp_path: Path, capsys: pytest.Capt
     assert code == 0
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 10_000
     assert "exact optimum" in out
-
-
-def test_tabular_answers_old_options_with_the_new_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--rounds" in bad(capsys, "tabular", "--iterations", "5")
-    assert "--multiplier-bound" in bad(capsys, "tabular", "--bound=3")
-    assert "--mixture" in bad(capsys, "tabular", "--output", "lp")
-    assert "slater tabular pdca" in bad(capsys, "tabular", "--algo", "pdca")
 
 
 def test_limits_of_a_finite_problem_are_an_argument(capsys: pytest.CaptureFixture[str]) -> None:

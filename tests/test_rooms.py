@@ -22,7 +22,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "encoding",
         "disk",
         "pairs",
-        "vocabulary",
         "threads",
         "interrupts",
         "progress",

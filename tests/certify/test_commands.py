@@ -66,7 +66,16 @@ def _run(folder: Path, data: str = "nowhere.npz", fingerprint: str = "", *, esti
         "identity": "cd",
     }  # fmt: skip
     (folder / "run.json").write_text(
-        json.dumps({"version": "0.1.0", "run": run, "config": {"steps": 3}, "problem": task, "env_id": None})
+        json.dumps(
+            {
+                "version": "0.1.0",
+                "versions": {},
+                "run": run,
+                "config": {"steps": 3},
+                "problem": task,
+                "env_id": None,
+            }
+        )
     )
     # discounted sums: 100 is 10 per episode of 10 steps
     values = [(20.0, 0.0), (60.0, 30.0), (90.0, 80.0)]

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.xdist_group("options_act")
 
 ENV, OTHER = "options_env:make", "options_env:other"
 #: what the options of a command are given as; None: it is the usual way, or changes time and memory alone,
-#: or needs what is not here (data that lack numbers, Weights & Biases)
+#: or needs what is not here (data that lack numbers, limits per week, Weights & Biases)
 EVALUATE = {
     "env": ["--env", OTHER], "episodes": ["--episodes", "3"], "seed": ["--seed", "5"],
     "limit": ["--limit", "9"], "mixture": None, "last": ["--last"], "deterministic": ["--deterministic"],
@@ -51,7 +51,7 @@ TRAIN = {
     "columns": ["--columns", "rewards=costs"], "cost_names": ["--cost-names", "wear"],
     "env_id": ["--env-id", "somewhere"], "horizon": ["--horizon", "50"], "action_low": ["--action-low", "-2"],
     "action_high": ["--action-high", "2"], "num_actions": ["--num-actions", "3"], "discrete": ["--discrete"],
-    "clip_actions": None, "drop_missing": None, "fill": None,
+    "clip_actions": None, "drop_missing": None, "fill": None, "step": None,
 }  # fmt: skip
 COMMANDS: dict[str, tuple[Any, list[str], dict[str, list[str] | None]]] = {
     "evaluate run": (evaluate.Options, ["evaluate", "{run}", "--env", ENV, "--episodes", "2"], EVALUATE),

@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import arrays
 
 from slater.deep.algorithms.pdca import PDCAConfig
 from slater.deep.algorithms.pdca.parts import DUALS
-from slater.deep.algorithms.registry import make_algorithm
 from slater.deep.game.bellman import advantage, bellman_error, bellman_halves, residual, sized_loss
 from slater.deep.game.dual import EXP3, Greedy, GreedyBox, Outcome, project_simplex
 from slater.deep.nets.mlp import MLP
@@ -206,12 +205,6 @@ def test_the_greedy_player_hears_absolute_excesses():
     np.testing.assert_array_equal(state.lam, [0.0, 5.0])
 
 
-def test_old_spellings_are_refused_with_the_new_ones():
-    with pytest.raises(InputError, match="the value 'projected' of dual is called 'projected_gradient' now"):
-        PDCAConfig(dual="projected")
-    with pytest.raises(InputError, match="the setting 'B' of bcq-lag is called 'multiplier_bound' now"):
-        make_algorithm("bcq-lag", {"B": 3})
-    with pytest.raises(InputError, match="the setting 'iterations' of pdca is called 'steps' now"):
-        make_algorithm("pdca", {"iterations": 3}, "paper")
+def test_parts_that_are_not_there_are_refused_with_those_that_are():
     with pytest.raises(InputError, match=r"dual must be one of auto, greedy, .*, not 'greedier'"):
         PDCAConfig(dual="greedier")

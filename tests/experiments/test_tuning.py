@@ -104,7 +104,7 @@ def test_candidates_are_the_grid_or_a_seeded_part_of_it() -> None:
         (["C=1", "C=2"], "twice"),
         (["stepz=1,2"], "did you mean 'steps'"),
         (["C=-1"], "C must be positive"),
-        (["B=1"], "the setting 'B' of pdca is called 'multiplier_bound' now"),
+        (["B=1"], "pdca has no setting 'B'"),
     ],
 )
 def test_bad_spaces_are_refused_before_training(search: list[str], words: str) -> None:

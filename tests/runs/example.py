@@ -8,6 +8,8 @@ LIMIT = {
 }  # fmt: skip
 RECORD = {
     "version": "0.1.0",
+    "versions": {},
+    "env_id": None,
     "run": {
         "algorithm": "pdca", "limits": ["cost=20"], "settings": {"steps": "200"}, "preset": None, "seed": 3,
         "data": "ball.hdf5", "fingerprint": "ab", "log_every": 100, "checkpoint_every": 1000, "env": None,

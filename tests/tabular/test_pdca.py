@@ -1,7 +1,6 @@
 """PDCA as a whole: every choice of its parts runs and behaves as its mathematics says."""
 
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -198,27 +197,3 @@ def test_settings_out_of_range_are_refused(settings: dict, named: str) -> None:
     with pytest.raises(InputError, match=named) as caught:
         tab.PDCA(**{"rounds": 2, **settings}).run(data)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("make", "old", "new"),
-    [
-        (lambda: tab.PDCA(iterations=3), "iterations", "rounds"),  # type: ignore[call-arg]
-        (lambda: tab.PDCA(bound=3.0), "bound", "multiplier_bound"),  # type: ignore[call-arg]
-        (lambda: tab.PDCA(output="lp"), "output", "mixture"),  # type: ignore[call-arg]
-        (lambda: tab.MBCL(bound=3.0), "bound", "multiplier_bound"),  # type: ignore[call-arg]
-        (lambda: tab.ACrab(iterations=3), "iterations", "rounds"),  # type: ignore[call-arg]
-        (lambda: tab.PDCA.paper(), "paper()", "preset"),
-    ],
-)
-def test_an_old_spelling_is_refused_with_the_new_one(make: Any, old: str, new: str) -> None:
-    with pytest.raises(InputError) as refused:
-        make()
-    assert old in str(refused.value)
-    assert new in str(refused.value)
-
-
-def test_an_old_name_of_a_player_is_refused_with_the_new_one() -> None:
-    data = sampled(binding_cmdp(1), 200, 1)
-    with pytest.raises(InputError, match="projected_gradient"):
-        tab.PDCA(rounds=1, dual="projected").run(data)  # type: ignore[arg-type]

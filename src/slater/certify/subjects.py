@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from slater.certify.onnx_policy import OnnxPolicy
 from slater.data import Dataset, ReadOptions
 from slater.data import load as load_data
 from slater.disk import digest_of
 from slater.errors import InputError
 from slater.policy import Contract, Mixture, Policy, load
+from slater.policy.onnx_policy import OnnxPolicy
 from slater.runs import Result, SavedRun, is_run, open_run
 from slater.runs.held_out import HeldOut, read_held_out
 from slater.runs.trained_on import TrainedOn
@@ -162,15 +162,10 @@ def _told(subject: Subject) -> Subject:
     """The subject with its origin, by what its file says, else by its run; a lone member acts by itself."""
     contract = getattr(subject.policy, "contract", None)
     origin = Origin()
-    if isinstance(contract, Contract) and contract.costs:
+    if isinstance(contract, Contract):
         origin = Origin.of_contract(contract)
     elif subject.run is not None:
         origin = Origin.of_run(subject.run)
-    elif isinstance(contract, Contract):  # of before there were names of costs in it
-        origin = Origin(
-            limits=contract.limits, gamma=contract.gamma, horizon=contract.horizon,
-            fingerprint=contract.fingerprint, data=contract.data,
-        )  # fmt: skip
     policy = subject.policy
     if isinstance(policy, Mixture) and len(policy.members) == 1:
         policy = policy.members[0]

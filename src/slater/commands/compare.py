@@ -15,7 +15,6 @@ from slater.commands.runs import run_table
 from slater.disk import digest_of
 from slater.errors import InputError
 from slater.limit_status import LimitStatus
-from slater.limits import Limit
 from slater.runs import SavedRun, find_runs, open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 
@@ -116,7 +115,7 @@ def _row(saved: SavedRun, env: str | None) -> dict[str, Any]:
             row[f"measured/{name}"] = mean
             row[f"measured/{name} ±"] = measured.errors[name]
         row["kept in episodes"] = str(
-            LimitStatus.of(measured.status(Limit.parse(limit.given)) for limit in result.limits)
+            LimitStatus.of(measured.status(limit.limit) for limit in result.limits)
         )
     return row
 

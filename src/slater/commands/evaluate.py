@@ -154,7 +154,7 @@ def _own_env(path: Path, saved: SavedRun | None) -> str | None:
 def _setting(saved: SavedRun | None, policy: SavedPolicy | Mixture) -> tuple[Units, list[Limit]]:
     """Discount, horizon and limits of the run, or those that a lone policy file names."""
     if saved is not None:
-        return saved.task.units, [Limit.parse(limit.given) for limit in saved.task.limits]
+        return saved.task.units, [limit.limit for limit in saved.task.limits]
     contract = getattr(policy, "contract", None)
     if contract is None:
         return Units(0.99, None), []

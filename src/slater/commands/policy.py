@@ -36,7 +36,7 @@ def run(args: list[str]) -> int:
     contract = getattr(policy, "contract", None)
     if contract is None:
         raise InputError(
-            f"{options.file} says nothing about its policy: it was written by an older version, or by hand."
+            f"{options.file} says nothing about its policy: it was written without a contract."
         )
     print(json.dumps(contract.to_json(), indent=1) if options.json else f"{policy!r}\n{contract}")
     return 0

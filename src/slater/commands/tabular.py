@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 import warnings
@@ -23,7 +22,6 @@ from slater.tabular.files import load_problem
 from slater.tabular.output import MixtureRule
 from slater.tabular.report import run_record
 from slater.tabular.theory import Mode
-from slater.vocabulary import OLD_NAMES
 
 __all__ = ["TabularArgs", "run"]
 
@@ -83,10 +81,6 @@ class TabularArgs:
 
 def run(args: list[str]) -> int:
     """Parse, run, print."""
-    known = {field.name for field in dataclasses.fields(TabularArgs)}
-    for word in args:
-        if word.startswith("--"):
-            _refuse_old_option(word[2:].partition("=")[0].replace("-", "_"), known)
     options = parse(TabularArgs, args, "tabular")
     if options.algorithm not in tab.ALGORITHMS:
         names = ", ".join(tab.ALGORITHMS)
@@ -119,14 +113,6 @@ def run(args: list[str]) -> int:
     else:
         _print(record, data)
     return 0
-
-
-def _refuse_old_option(name: str, known: set[str]) -> None:
-    if name == "algo":
-        raise InputError("the algorithm is named without an option now, for example: slater tabular pdca.")
-    new = next((new for new in OLD_NAMES.get(name, ()) if new in known), None)
-    if name not in known and new is not None:
-        raise InputError(f"the option --{name} is called --{new.replace('_', '-')} now.")
 
 
 def _problem(options: TabularArgs) -> tuple[tab.CMDP | None, tab.Counts]:

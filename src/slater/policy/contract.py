@@ -94,17 +94,15 @@ class Contract:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Contract:
         """What `to_json` gave; ValueError, TypeError or KeyError if it is not that."""
-        # files of before have no fields from `costs` on
-        known = [name for name in cls.__dataclass_fields__ if name in record or name not in _LATER]
-        fields = {name: record[name] for name in known}
+        fields = {name: record[name] for name in cls.__dataclass_fields__}
         for name in ("observations", "actions"):
             fields[name] = tuple(
                 Entry(str(e["name"]), str(e["unit"]), float(e["low"]), float(e["high"])) for e in fields[name]
             )
-        fields["columns"] = tuple(Encoding.from_json(column) for column in fields.get("columns", ()))
+        fields["columns"] = tuple(Encoding.from_json(column) for column in fields["columns"])
         for name in ("limits", "judged", "costs", "action_names"):
-            fields[name] = tuple(map(str, fields.get(name, ())))
-        fields["largest_step_cost"] = tuple(map(float, fields.get("largest_step_cost", ())))
+            fields[name] = tuple(map(str, fields[name]))
+        fields["largest_step_cost"] = tuple(map(float, fields["largest_step_cost"]))
         fields["limit_status"] = {str(cost): str(word) for cost, word in fields["limit_status"].items()}
         fields["members"] = tuple((float(share), str(what)) for share, what in fields["members"])
         return cls(**fields)
@@ -129,11 +127,6 @@ class Contract:
             lines.append("each episode is played by one policy, drawn at its start:")
             lines += [f"  {share:.1%}  {name}" for share, name in self.members]
         return "\n".join([*lines, *self.judged])
-
-
-_LATER = (
-    "costs", "largest_step_cost", "imitates", "reading", "trained_on", "held_out", "columns", "action_names",
-)  # fmt: skip
 
 
 def checked(observations: NDArray[Any], entries: int) -> NDArray[np.float32]:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from slater.disk import digest_of, read_json
 from slater.errors import InputError
-from slater.limits import Limit
 from slater.report.certificate import between, earlier
 from slater.report.pages import key, page, table
 from slater.report.run_plots import Beside, curves, frame, frontier, losses, plane
@@ -133,7 +132,7 @@ def _outcome(run: SavedRun) -> str:
     per_episode = result.per_episode is not None
     sums = result.per_episode or result.estimates
     found = run.measured()
-    given = {limit.cost: Limit.parse(limit.given) for limit in result.limits}
+    given = {limit.cost: limit.limit for limit in result.limits}
     rows, best = [], result.log_best
     for name, value, limit, verdict in result.lines() if sums is not None or found is not None else ():
         row = [name, limit, f"{value}, {verdict.lower()}" if verdict else value]

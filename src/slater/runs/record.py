@@ -115,7 +115,7 @@ class Record:
     """A run, the settings of its algorithm as they were decided when it began, and its task.
 
     version: of Slater, which wrote it; env_id: the environment that the data name
-    versions: of Python and of what computes, by name, when the run began; {} in records of before
+    versions: of Python and of what computes, by name, when the run began
     extended: the numbers of steps that the run had before it was extended
     """
 
@@ -123,9 +123,9 @@ class Record:
     run: Run
     config: Mapping[str, Any]
     task: TaskRecord
-    env_id: str | None = None
-    extended: tuple[int, ...] = ()
-    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    env_id: str | None
+    extended: tuple[int, ...]
+    versions: Mapping[str, str]
 
     @property
     def steps(self) -> int:
@@ -177,9 +177,9 @@ def read_record(folder: str | Path) -> Record:
         config = dict(record["config"])
         answer = Record(
             str(record["version"]), _run(record["run"]), config, TaskRecord.from_json(record["problem"]),
-            env_id=None if record.get("env_id") is None else str(record["env_id"]),
+            env_id=None if record["env_id"] is None else str(record["env_id"]),
             extended=tuple(map(int, record.get("extended", ()))),
-            versions={str(k): str(v) for k, v in record.get("versions", {}).items()},
+            versions={str(k): str(v) for k, v in record["versions"].items()},
         )  # fmt: skip
         int(config["steps"])
     except KeyError as error:

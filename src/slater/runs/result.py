@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slater.disk import read_json, write_json
 from slater.errors import InputError
 from slater.limit_status import LimitStatus, is_above
+from slater.limits import Limit
 
 if TYPE_CHECKING:
     from slater.policy import Mixture, SavedPolicy
@@ -36,6 +37,11 @@ class LimitRecord:
     discounted: float | None
     step: float | None
     normalised: float | None
+
+    @property
+    def limit(self) -> Limit:
+        """As it was given."""
+        return Limit.parse(self.given)
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> LimitRecord:

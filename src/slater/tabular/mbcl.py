@@ -29,7 +29,6 @@ from slater.tabular.counts import Counts
 from slater.tabular.dual import ExponentiatedGradient
 from slater.tabular.mixture import Mixture
 from slater.tabular.result import Result, data_driven_bound
-from slater.vocabulary import refuses_old_names
 
 __all__ = ["MBCL", "FittedQ"]
 
@@ -99,7 +98,6 @@ class FittedQ:
         return Q
 
 
-@refuses_old_names
 @dataclass(frozen=True)
 class MBCL:
     """Settings of tabular MBCL.

@@ -42,7 +42,6 @@ from slater.tabular.pooling import pooled
 from slater.tabular.primal import NaturalPolicyGradient
 from slater.tabular.result import Result, data_driven_bound
 from slater.tabular.theory import Mode, TheoremPlan, make_plan
-from slater.vocabulary import refuse_old_value, refuses_old_names
 
 __all__ = ["PDCA"]
 
@@ -50,7 +49,6 @@ __all__ = ["PDCA"]
 LARGE_STEP = 2000.0
 
 
-@refuses_old_names
 @dataclass(frozen=True)
 class PDCA:
     """Settings of tabular PDCA; `PDCA().run(data)` runs it.
@@ -126,11 +124,6 @@ class PDCA:
             "mixture": "uniform",
         }
         return cls(**(settings | changes))
-
-    @classmethod
-    def paper(cls, **_: Any) -> PDCA:
-        """The old spelling of `preset("paper")`."""
-        raise InputError('PDCA.paper() is called PDCA.preset("paper") now.')
 
     def run(
         self, data: Counts, limits: ArrayLike | None = None, progress: Callable[[int], None] | None = None
@@ -239,7 +232,6 @@ class PDCA:
         return limits, bound, notes + why, plan
 
     def _dual(self, bound: float) -> DualPlayer:
-        refuse_old_value("dual", self.dual, ("greedy", "exponentiated_gradient", "projected_gradient"))
         match self.dual:
             case "greedy":
                 return Greedy(bound)

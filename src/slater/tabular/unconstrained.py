@@ -30,12 +30,10 @@ from slater.tabular.mbcl import FittedQ
 from slater.tabular.mixture import Mixture
 from slater.tabular.pdca import PDCA
 from slater.tabular.result import Result
-from slater.vocabulary import refuses_old_names
 
 __all__ = ["MABO", "PRORL", "ACrab"]
 
 
-@refuses_old_names
 @dataclass(frozen=True)
 class ACrab:
     """A-Crab: the critic, the policy player and the mixture of PDCA, without costs.

@@ -12,7 +12,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from slater.deep.algorithms.base import Algorithm, Config
 from slater.errors import InputError
-from slater.vocabulary import refuse_old_name, refuse_old_value
 
 __all__ = ["algorithms", "find", "make_algorithm", "make_config", "preset_names", "register"]
 
@@ -90,7 +89,6 @@ def make_config(
     names = [f.name for f in dataclasses.fields(algorithm.Config)]
     for name in merged:
         if name not in names:
-            refuse_old_name(algorithm.name, name, names)
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"settings: {', '.join(names)}."
             raise InputError(f"{algorithm.name} has no setting {name!r}; {hint}")
@@ -110,7 +108,6 @@ def _read(name: str, value: Any, hint: Any) -> Any:
             return tuple(_read(name, part, options[0]) for part in parts)
         if options:  # a Literal
             if value not in options:
-                refuse_old_value(name, value, options)
                 raise InputError(f"{name} must be one of {', '.join(map(str, options))}, not {value!r}.")
             return value
         if hint is bool:

@@ -8,7 +8,6 @@ from typing import Literal
 from slater.deep.algorithms.base import Config
 from slater.deep.algorithms.pdca.parts import CRITICS, DUALS, ESTIMATORS, FROM_THE_LOG, OUTPUTS, PRIMALS
 from slater.errors import InputError
-from slater.vocabulary import refuse_old_value
 
 __all__ = ["PDCAConfig"]
 
@@ -139,7 +138,6 @@ class PDCAConfig(Config):
             ("primal", PRIMALS, ("auto",)), ("mixture", OUTPUTS, ("auto",)),
         ):  # fmt: skip
             if (value := getattr(self, name)) not in (known := (*more, *table)):
-                refuse_old_value(name, value, known)
                 raise InputError(f"{name} must be one of {', '.join(known)}, not {value!r}.")
         for name in POSITIVE:
             if not getattr(self, name) > 0:

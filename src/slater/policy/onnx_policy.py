@@ -1,4 +1,4 @@
-"""An ONNX file as a policy that can be judged."""
+"""An ONNX file as a policy, in a runtime of its own (onnxruntime)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.errors import InputError
-from slater.policy import Contract
+from slater.policy.contract import Contract, checked, usable
 
 __all__ = ["OnnxPolicy"]
 
@@ -97,9 +97,12 @@ class _OnnxActor:
 
     def batch(self, observations: NDArray[Any]) -> NDArray[Any]:
         feed: dict[str, Any] = {}
-        for index, given in enumerate(self.session.get_inputs()):
+        wanted = self.session.get_inputs()
+        entries = wanted[0].shape[-1]
+        seen = checked(observations, entries if isinstance(entries, int) else np.shape(observations)[-1])
+        for index, given in enumerate(wanted):
             if index == 0:
-                feed[given.name] = np.asarray(observations, dtype=np.float32)
+                feed[given.name] = seen
             elif given.name == "member":
                 feed[given.name] = np.asarray(self.member or 0, dtype=np.int64)
             else:
@@ -110,7 +113,7 @@ class _OnnxActor:
                     else self.rng.normal(size=shape)
                 )
                 feed[given.name] = (0.0 * drawn if self.deterministic else drawn).astype(np.float32)
-        return np.asarray(self.session.run(None, feed)[0])
+        return usable(np.asarray(self.session.run(None, feed)[0]), seen)
 
     def act(self, observation: NDArray[Any]) -> NDArray[Any]:
         """Action for one observation."""
