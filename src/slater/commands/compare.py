@@ -114,9 +114,7 @@ def _row(saved: SavedRun, env: str | None) -> dict[str, Any]:
         for name, mean in measured.means.items():
             row[f"measured/{name}"] = mean
             row[f"measured/{name} ±"] = measured.errors[name]
-        row["kept in episodes"] = str(
-            LimitStatus.of(measured.status(limit.limit) for limit in result.limits)
-        )
+        row["kept in episodes"] = str(LimitStatus.of(measured.status(limit.limit) for limit in result.limits))
     return row
 
 

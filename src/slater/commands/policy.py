@@ -35,8 +35,6 @@ def run(args: list[str]) -> int:
     policy = load_policy(options.file)
     contract = getattr(policy, "contract", None)
     if contract is None:
-        raise InputError(
-            f"{options.file} says nothing about its policy: it was written without a contract."
-        )
+        raise InputError(f"{options.file} says nothing about its policy: it was written without a contract.")
     print(json.dumps(contract.to_json(), indent=1) if options.json else f"{policy!r}\n{contract}")
     return 0
