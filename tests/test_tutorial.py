@@ -57,7 +57,7 @@ def test_the_log_of_the_tutorial_is_what_its_script_makes():
             assert a == b or abs(float(a) - float(b)) < 2e-3
 
 
-@pytest.mark.parametrize("name", ["first-steps", "exact-world"])
+@pytest.mark.parametrize("name", ["first-steps", "exact-world", "greenhouse"])
 def test_a_notebook_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     notebooks = script("notebooks")
