@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slater import tabular as tab
 from slater.data import Dataset, Metadata
+
+if TYPE_CHECKING:
+    from slater.tabular import Counts
 
 __all__ = ["FINITE", "LOGS", "SUMS", "LogWorld", "Softmax", "SumWorld", "finite"]
 
@@ -140,8 +142,10 @@ LOGS: dict[str, LogWorld] = {
 FINITE = ("random costs", "random costs, a tenth of the starts without data")
 
 
-def finite(name: str, rng: np.random.Generator, transitions: int) -> tuple[tab.Counts, F64, float]:
+def finite(name: str, rng: np.random.Generator, transitions: int) -> tuple[Counts, F64, float]:
     """Counts of a log of ten-step episodes, a random policy (S, A), and its true discounted cost."""
+    from slater import tabular as tab
+
     S, A, discount = 3, 2, 0.7
     P, mean = rng.dirichlet(np.ones(S), size=(S, A)), rng.beta(0.5, 2.0, (S, A))
     start = np.eye(S)[0]
