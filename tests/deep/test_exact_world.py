@@ -13,6 +13,7 @@ from slater.deep.nets.policy import make_policy
 from slater.deep.ope.fitted_q import FQE
 from slater.limits import resolve_limits
 
+from .conformance.table import LEARNING_OF
 from .exact import GAMMA, ExactCMDP, behaviour, random_cmdp
 
 SETTINGS = {
@@ -40,6 +41,33 @@ def test_the_mixture_is_near_optimal_and_keeps_its_limits(costs, tmp_path):
     print(costs, "costs, J_R ratio and J_C ratios:", mean.round(3).tolist(), np.round(ratios, 3).tolist())
     assert mean[0] >= 0.93, ratios
     assert np.all(mean[1:] <= 1.10), ratios
+
+
+#: with SLATER_FULL=1: five trainings and more each
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["caps", "o3srl", "pdocrl", "wsac"] if FULL else [])
+def test_todays_rivals_keep_their_limit_and_follow_it(name, tmp_path):
+    """J_C within 1.20 of limits .25, .5, 1, and J_R at least .85 of the optimum: means over five seeds."""
+    ratios = []
+    for seed in range(5):
+        cmdp = random_cmdp(200 + seed)
+        data, policy = cmdp.dataset(behaviour(cmdp), 20_000, seed), None
+        for tau in (0.25, 0.5, 1.0):
+            out = tmp_path / f"{seed}-{tau}"
+            if policy is None or not deep.find(name).serves_all_limits:
+                limit = [f"{tau}/discounted"]
+                deep.train(name, data, limit, out, seed=seed, gamma=GAMMA, **LEARNING_OF[name])
+                policy = policies.load(out / "mixture.safetensors")
+            if deep.find(name).serves_all_limits:  # other limits are given per episode, at the same rate
+                policy = policies.with_limits(policy, [tau * (1 - GAMMA) * data.horizon])
+            J = cmdp.J_of(policy)
+            best = ExactCMDP(cmdp.P, cmdp.U, np.array([tau])).optimum()[1]
+            ratios.append([J[0] / best[0], J[1] / tau, J[1]])
+    mean = np.mean(np.reshape(ratios, (5, 3, 3)), axis=0)
+    print(name, "J_R/J_R*, J_C/tau, J_C at limits .25, .5, 1:", mean.round(3).tolist())
+    assert np.all(mean[:, 0] >= 0.85)
+    assert np.all(mean[:, 1] <= 1.20)
+    assert mean[0, 2] < mean[1, 2] < mean[2, 2]
 
 
 def test_fqe_agrees_with_the_exact_value_of_the_estimated_model():

@@ -22,6 +22,7 @@ STATUS = {
     "pdf": "supplement of the CAPS authors",
     "fig": "table image of the FISOR paper",
     "text": "text of the PLS paper",
+    "trac": "table image in TraC's repository; maybe chosen in the simulator",
 }
 
 

@@ -38,6 +38,7 @@ QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
     ("bear-lag", "released"): {"vae_hidden": (16,), "samples": 3},
     ("caps", None): {},
     ("caps", "released"): {},
+    ("caps", "sac"): {},
     ("o3srl", None): {},
     ("o3srl", "paper"): {},
     ("pdocrl", None): {"warm_steps": 20},

@@ -6,6 +6,7 @@ actions, number of costs) is read from its class.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import Any
@@ -21,6 +22,7 @@ from slater.deep.engine.folder import algorithm_of
 from slater.deep.engine.iterations import initial_state
 from slater.errors import InputError
 from slater.policy import Mixture
+from slater.policy.onnx_file import lone, save_onnx
 from slater.runs.metrics import read_metrics
 
 from ..exact import behaviour, random_cmdp
@@ -156,6 +158,30 @@ def test_the_numpy_policy_is_the_trained_policy(name, preset, tmp_path):
             noise = 6 * np.maximum(inside.std(axis=0), 1e-5) / np.sqrt(draws)
             assert np.all(np.abs(inside.mean(axis=0) - outside.mean(axis=0)) <= noise)
             np.testing.assert_allclose(inside.std(axis=0), outside.std(axis=0), rtol=0.1, atol=1e-5)
+
+
+@every_default
+def test_the_policy_leaves_as_onnx(name, preset, tmp_path):
+    """Of the mixture's first steps, the likeliest actions are the same in a runtime without Python."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'slater-rl[onnx]' onnxruntime")
+    run, data = finished_run(name, preset)
+    policy = lone(policies.load(run / "mixture.safetensors"))
+    save_onnx(policy, tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
+    obs = data.observations[:8]
+    start = json.loads(session.get_modelmeta().custom_metadata_map["slater"]).get("start", {})
+    inputs = {"observation": obs}
+    for entry in session.get_inputs()[1:]:
+        if entry.name in ("member", "time"):
+            inputs[entry.name] = np.array(0)
+        elif entry.name == "tokens":
+            inputs[entry.name] = np.zeros((8, 0, entry.shape[2]), np.float32)
+        else:
+            begin = np.float32(start.get(entry.name, 0.0))
+            inputs[entry.name] = np.broadcast_to(begin, (8, *entry.shape[1:])).astype(np.float32)
+    acts = policy.members[0] if isinstance(policy, Mixture) else policy
+    wanted = acts.act(obs, rng=np.random.default_rng(0), deterministic=True)
+    np.testing.assert_allclose(session.run(["action"], inputs)[0], wanted, atol=1e-5)
 
 
 @by_name

@@ -14,6 +14,16 @@ continuation, by the lower expectile. One model serves all limits: `slater evalu
 Under limits per episode or per step, critics and heads know the time and sums are not discounted, so that
 cost-to-go and what is left are the same quantity; under discounted limits, sums and budget are discounted.
 
+With `actor = "sac"` the heads are trained by the critics' gradients instead, beside cloning (CAPS with
+SAC+BC), and what follows s' is the reward head's action for the reward and the cost head's for every cost:
+
+    head k    minimises  -q_weight E z_k / E|z_k| + E|a_k - a|^2 - alpha H
+              z_k = Q_r - m_k sum_i Q_ci, of the last one -sum_i Q_ci
+
+with -log pi(a|s) for the square where actions are discrete, and alpha such that the mean entropy of the heads
+stays at -dim A, or a tenth of its largest. (Released code puts the entropy into the cost's backup too, which
+shifts costs by alpha E log pi / (1 - gamma), and has one critic for random heads: neither is repeated.)
+
 The preset `released` is what published code does: critics that do not know the time and end at timeouts
 against a budget converted at a constant rate, middle heads that add the weights of two clones, weights of
 raw gains, squared errors instead of likelihoods, and costs-to-go below 0 that count as they are.
@@ -22,7 +32,7 @@ raw gains, squared errors instead of likelihoods, and costs-to-go below 0 that c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -54,6 +64,8 @@ __all__ = ["CAPS", "CAPSConfig", "CAPSNetwork", "CAPSState"]
 class CAPSConfig(Config):
     """Settings of CAPS. "released" marks what the preset changes, and to what."""
 
+    actor: Literal["iql", "sac"] = "iql"
+    """how heads are trained: as weighted clones, or by the critics' gradients beside cloning"""
     heads: int = 4
     """K, heads between reward and cost, at least 2 (released: 2)"""
     eta: float = 3e-4
@@ -64,6 +76,10 @@ class CAPSConfig(Config):
     """of the weights, per root mean square of the gain (released: per unit of it)"""
     most_weight: float = 100.0
     """largest weight of a row"""
+    q_weight: float = 2.5
+    """actor = sac: weight of the critics against cloning"""
+    alpha_rate: float = 1e-3
+    """actor = sac: rate of log alpha, per nat of missing entropy"""
     polyak: float = 0.005
     """rate of the target networks, per iteration"""
     critics: Literal["matched", "released"] = "matched"
@@ -81,7 +97,7 @@ class CAPSConfig(Config):
         super().__post_init__()
         if self.heads < 2:
             raise InputError(f"heads must be at least 2, one for reward and one for cost, not {self.heads}.")
-        for name in ("eta", "beta", "most_weight", "polyak"):
+        for name in ("eta", "beta", "most_weight", "q_weight", "alpha_rate", "polyak"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
         if not 0 < self.expectile < 1:
@@ -124,12 +140,17 @@ def _log_std_range(config: CAPSConfig) -> tuple[float, float]:
     return (-20.0, -20.0) if config.likelihood == "squared" else (config.log_std_min, 2.0)
 
 
+def _first_log_alpha() -> Array:
+    return jnp.asarray(np.log(0.1), dtype=jnp.float32)
+
+
 class CAPSState(eqx.Module):
-    """The critics, the network of all heads, and its optimiser."""
+    """The critics, the network of all heads, its optimiser, and log alpha of `actor = sac`."""
 
     critics: InSampleState
     mlp: MLP
     opt: Any
+    log_alpha: Array
 
 
 @register
@@ -138,15 +159,16 @@ class CAPS(LastIterate[CAPSConfig, CAPSState]):
 
     name: ClassVar[str] = "caps"
     label: ClassVar[str] = "CAPS"
+    published_as: ClassVar[str | None] = "CAPS-IQL-2heads"
     serves_all_limits: ClassVar[bool] = True
-    search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {"heads": ("2", "4"), "expectile": ("0.7", "0.9")}
     Config: ClassVar[type[Config]] = CAPSConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
             "steps": 100_000, "hidden": (512, 512), "heads": 2, "critics": "released", "middle": "released",
             "likelihood": "squared", "clip_costs": False, "reward_scale": 0.1,
             "normalise_observations": False,
-        }
+        },
+        "sac": {"actor": "sac"},
     }  # fmt: skip
 
     def __init__(self, config: CAPSConfig) -> None:
@@ -159,13 +181,13 @@ class CAPS(LastIterate[CAPSConfig, CAPSState]):
         critics = _critics(task, self.config)
         outputs = self.config.heads * task.action_dim * (1 if task.discrete else 2)
         mlp = MLP([critics.seen_task(task).obs_dim, *self.config.hidden, outputs], key_heads)
-        return CAPSState(critics.init(task, key_critics), mlp, self.adam.init(mlp))
+        return CAPSState(critics.init(task, key_critics), mlp, self.adam.init(mlp), _first_log_alpha())
 
     def update(
         self, task: Task, state: CAPSState, batch: Batch, key: Array, step: Array, phase: str
     ) -> tuple[CAPSState, dict[str, Array]]:
         """One step of the critics, then one of all heads."""
-        del key, step, phase
+        del step, phase
         critics, rest = _critics(task, self.config), jnp.ones_like(batch.time)
         if critics.ends != "never":
             rest = jnp.clip((horizon_of(task) - 1.0 - batch.time) / horizon_of(task), 0.0, 1.0)
@@ -174,7 +196,11 @@ class CAPS(LastIterate[CAPSConfig, CAPSState]):
             rest = jnp.ones_like(rest)
         seen = critics.seen(task, batch)
         bounds = (jnp.outer(task.value_low, rest), jnp.outer(task.value_high, rest))
-        trained, metrics = critics.update(state.critics, seen, bounds)
+        key_next, key_heads = jax.random.split(key)
+        ahead = self._ahead(task, critics, state, seen, key_next) if self.config.actor == "sac" else None
+        trained, metrics = critics.update(state.critics, seen, bounds, ahead)
+        if self.config.actor == "sac":
+            return self._climb(task, critics, replace(state, critics=trained), seen, key_heads, metrics)
         weights = self._weights(critics.gains(trained, seen))
 
         def loss(mlp: MLP) -> Array:
@@ -188,7 +214,53 @@ class CAPS(LastIterate[CAPSConfig, CAPSState]):
         updates, opt = self.adam.update(grads, state.opt)
         for k, weight in enumerate(weights):
             metrics[f"rows/head_{k}"] = jnp.mean(weight) ** 2 / jnp.mean(weight**2)
-        return CAPSState(trained, optax.apply_updates(state.mlp, updates), opt), metrics
+        mlp = optax.apply_updates(state.mlp, updates)
+        return CAPSState(trained, mlp, opt, state.log_alpha), metrics
+
+    def _ahead(
+        self, task: Task, critics: InSampleCritics, state: CAPSState, seen: Batch, key: Array
+    ) -> list[Array]:
+        """What follows s' for every utility, (batch,): by the reward head, and for costs by the cost head."""
+        last = self.config.heads - 1
+        choices = [self._head(task, state.mlp, k).choice(seen.s_next, key) for k in (0, last)]
+        return [
+            critics.value(state.critics.target, u, seen.s_next, choices[min(u, 1)])
+            for u in range(1 + task.costs)
+        ]
+
+    def _climb(
+        self, task: Task, critics: InSampleCritics, state: CAPSState, seen: Batch, key: Array,
+        metrics: dict[str, Array],
+    ) -> tuple[CAPSState, dict[str, Array]]:  # fmt: skip
+        """One step of all heads along the critics, beside cloning, and one of alpha."""
+        config, last = self.config, self.config.heads - 1
+
+        def loss(mlp: MLP) -> tuple[Array, tuple[Array, Array]]:
+            total, unlike, entropy = jnp.zeros(()), jnp.zeros(()), jnp.zeros(())
+            for k in range(config.heads):
+                head = self._head(task, mlp, k)
+                a = head.choice(seen.s, jax.random.fold_in(key, k))
+                reward, *costs = (critics.value(state.critics.q, u, seen.s, a) for u in range(1 + task.costs))
+                z = -sum(costs) if k == last else reward - 2.0 * k / last * sum(costs)
+                size = jax.lax.stop_gradient(jnp.maximum(jnp.mean(jnp.abs(z)), 1e-6))
+                away = jnp.sum((a - seen.a) ** 2, axis=-1)
+                if task.discrete:
+                    away = -head.log_prob(seen.s, seen.a)
+                spread = jnp.mean(head.entropy(seen.s, jax.random.fold_in(key, k)))
+                total += jnp.mean(away) - config.q_weight * jnp.mean(z) / size
+                total -= jnp.exp(state.log_alpha) * spread
+                unlike, entropy = unlike + jnp.mean(away), entropy + spread
+            return total / config.heads, (unlike / config.heads, entropy / config.heads)
+
+        (metrics["loss/pi"], parts), grads = jax.value_and_grad(loss, has_aux=True)(state.mlp)
+        metrics["loss/clone"], metrics["entropy"] = parts
+        updates, opt = self.adam.update(grads, state.opt)
+        wanted = 0.1 * float(np.log(task.action_dim)) if task.discrete else -float(task.action_dim)
+        missing = jnp.clip(wanted - metrics["entropy"], -1.0, 1.0)
+        log_alpha = jnp.clip(state.log_alpha + config.alpha_rate * missing, -10.0, 2.0)
+        metrics["alpha"] = jnp.exp(log_alpha)
+        mlp = optax.apply_updates(state.mlp, updates)
+        return CAPSState(state.critics, mlp, opt, log_alpha), metrics
 
     def _weights(self, gains: Array) -> list[Array]:
         """Weights of the rows for each head, (batch,), from gains of reward and costs, (batch, 1+I)."""

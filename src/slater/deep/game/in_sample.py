@@ -98,10 +98,17 @@ class InSampleCritics:
         return InSampleState(q, v, q, self._adam.init((q, v)))
 
     def update(
-        self, state: InSampleState, batch: Batch, bounds: tuple[Array, Array] | None = None
+        self,
+        state: InSampleState,
+        batch: Batch,
+        bounds: tuple[Array, Array] | None = None,
+        ahead: Sequence[Array] | None = None,
     ) -> tuple[InSampleState, dict[str, Array]]:
-        """One step of Adam; `batch` as `seen` gave it, `bounds` (n,) each on every sum, in its units."""
-        ahead = [v(batch.s_next)[:, 0] for v in state.v]
+        """One step of Adam; `batch` as `seen` gave it, `bounds` (n,) each on every sum, in its units.
+
+        ahead: what follows s' for every signal, (batch,) each; None: V(s').
+        """
+        ahead = [v(batch.s_next)[:, 0] for v in state.v] if ahead is None else ahead
         if bounds is not None:
             ahead = [jnp.clip(x, low, high) for x, low, high in zip(ahead, *bounds, strict=True)]
         goals = [stop_gradient(batch.u[:, k] + batch.discount * x) for k, x in enumerate(ahead)]
