@@ -12,7 +12,7 @@ import slater
 from slater.cli import main
 from slater.data import Metadata, load, save
 from slater.errors import InputError
-from slater.limits import Limit, Units, duration, resolve_limits
+from slater.limits import Limit, Units, duration, limit_table, resolve_limits
 
 from .data.make import walk
 from .deep.problems import QUICK
@@ -60,6 +60,7 @@ def test_without_the_length_of_a_step_a_week_says_nothing():
     (limit,) = resolve_limits("10/week", ("cost",), step=3600)
     assert (limit.unit, limit.value) == ("step", pytest.approx(10 / 168))
     assert str(limit) == "cost=10/week@1h"
+    assert "cost (10/week@1h)" in limit_table([limit], Units(0.9, 10))
     assert resolve_limits({"a": "10/week@2h", "b": 3}, ("a", "b"), step=3600)[0].value == pytest.approx(
         20 / 168
     )

@@ -213,3 +213,19 @@ def test_bare_says_that_there_was_nothing_to_take_away(capsys, file, tmp_path):
     code, out, _ = run(capsys, "bare", file, tmp_path / "bare.npz", "--json")
     assert (code, json.loads(out)["taken_away"]) == (0, [])
     assert same(load(tmp_path / "bare.npz"), load(file))
+
+
+def test_what_was_recognised_is_said_by_every_command(capsys, tmp_path):
+    pytest.importorskip("pyarrow")
+    lines = ["episode;obs_x;obs_sky;action;reward;cost"]
+    skies = ("sun", "rain")
+    lines += [f"{i // 5};{i},5;{skies[i % 2]};0,{i % 10};1,5;0" for i in range(20)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(lines))
+    said = "semicolons between columns, decimal commas; as numbers: obs_sky (2 values)"
+    for words in (["check", path], ["info", path], ["convert", path, tmp_path / "a.npz"]):
+        code, out, _ = run(capsys, *words)
+        assert code == 0
+        assert said in out
+    assert json.loads(run(capsys, "info", path, "--json")[1])["recognised"] == said
+    assert load(tmp_path / "a.npz").metadata.entry_names(3) == ["obs_x", "obs_sky=rain", "obs_sky=sun"]

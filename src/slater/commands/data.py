@@ -110,9 +110,11 @@ def _info(command: Info) -> int:
         summary = summarise(opened, limits, command.gamma)
     if command.json:
         warnings = [problem.to_json() for problem in opened.report.warnings]
-        print(json.dumps({**summary.to_json(), "warnings": warnings}))
+        print(json.dumps({**summary.to_json(), "recognised": opened.reader.recognised, "warnings": warnings}))
     else:
         print(summary_text(summary))
+        if opened.reader.recognised:
+            print(f"read as: {opened.reader.recognised}")
         for problem in opened.report.warnings:
             print(f"warning: {problem}")
     if command.out is not None:
@@ -146,6 +148,8 @@ def _convert(command: Convert) -> int:
         record = {"target": command.target, "rows": rows, "episodes": len(episodes), **report.to_json()}
         print(json.dumps({**record, "taken_away": taken} if bare else record))
         return 0
+    if report.recognised:
+        print(f"read as: {report.recognised}")
     for problem in report.warnings:
         print(f"warning: {problem}")
     words = f" (taken away: {', '.join(taken) or 'nothing, it had neither names nor propensities'})"

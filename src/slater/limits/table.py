@@ -31,7 +31,7 @@ def limit_table(limits: Sequence[Limit], units: Units) -> str:
     header = ("limit on", "per episode", "per step", "discounted sum")
     rows: list[tuple[str, ...]] = [header]
     for limit, record in zip(limits, limit_records(limits, units), strict=True):
-        cells = [limit.cost or "cost"]
+        cells = [(limit.cost or "cost") + (f" ({limit.said})" if limit.said else "")]
         for quantity in ("episode", "step", "discounted"):
             value = record[quantity]
             mark = "*" if quantity == limit.unit else ""
