@@ -52,6 +52,7 @@ def train(
     `slater.deep.resume(folder, data)`.
     """
     from slater.data import load
+    from slater.data.formats.base import ReadOptions, read_options
     from slater.data.formats.known import is_frame
     from slater.deep import Watcher
     from slater.deep import train as train_into
@@ -65,13 +66,12 @@ def train(
         name = f"{algorithm}-{Path(data).stem}"
         chosen.setdefault("data", str(data))
         if columns is not None:
-            from slater.data.formats.base import read_options
-
             chosen["reading"] = {**chosen.get("reading", {}), **read_options(columns).to_json()}
         data = open_for_training(data, float(chosen.get("memory", 4.0)), chosen.get("reading"))
     elif is_frame(data):
         chosen.setdefault("data", f"a {type(data).__name__}")
-        data = load(data, columns=columns)
+        told = {**chosen.get("reading", {}), **read_options(columns).to_json()}
+        data = load(data, ReadOptions.from_json(told))
     elif columns is not None:
         raise InputError("columns are for a file or a frame; the data given are a dataset already.")
     watcher = shown(result=False) if progress else Watcher()

@@ -75,6 +75,15 @@ def test_a_policy_takes_rows_as_the_table_has_them(tmp_path, named):
         np.testing.assert_allclose(by_episode, at_once, rtol=1e-5)
 
 
+def test_what_is_told_of_a_file_can_be_told_of_a_frame(tmp_path):
+    frame = orders(named=True)
+    frame.loc[5, "stock"] = np.nan
+    with pytest.raises(slater.InputError, match="'stock' is NaN"):
+        trained(frame, tmp_path / "a", columns=COLUMNS)
+    told = {"reading": {"missing": "forward"}}
+    assert trained(frame, tmp_path / "b", columns=COLUMNS, options=told).policy.contract.rows == 240
+
+
 def test_rows_that_do_not_fit_are_refused(tmp_path):
     policy = trained(orders(named=True), tmp_path / "run", columns=COLUMNS).policy
     rows = orders(named=True)
