@@ -60,7 +60,7 @@ LEARNING_OF: dict[str, dict[str, Any]] = {
     "bcq-lag": {"steps": 4000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "warm_steps": 500, "actor_rate": 1e-3, "polyak": 0.01, "phi": 0.5, "ki": 0.003},  # noqa: E501
     "bear-lag": {"steps": 3000, "batch_size": 128, "hidden": (64, 64), "vae_hidden": (32,), "warm_steps": 500, "actor_rate": 1e-3, "polyak": 0.01, "samples": 5, "epsilon": 1.0, "ki": 0.003},  # noqa: E501
     "caps": {"steps": 3000, "batch_size": 128, "hidden": (64,), "eta": 1e-3, "polyak": 0.01, "expectile": 0.9},  # noqa: E501
-    "o3srl": {"steps": 4000, "batch_size": 128, "hidden": (64,), "eta_pi": 1e-3, "polyak": 0.01, "alpha": 10.0},  # noqa: E501
+    "o3srl": {"steps": 4000, "batch_size": 128, "hidden": (64,), "eta_pi": 1e-3, "polyak": 0.01, "alpha": 100.0},  # noqa: E501
     "pdocrl": {"steps": 4000, "batch_size": 128, "hidden": (64,), "warm_steps": 500, "eta_slow": 1e-3, "polyak": 0.01, "keep_every": 250},  # noqa: E501
     "wsac": {"steps": 4000, "batch_size": 128, "hidden": (64,), "warm_steps": 500, "eta_slow": 1e-3, "polyak": 0.01, "keep_every": 250},  # noqa: E501
     "trac": {"steps": 2500, "hidden": (64,), "clone_steps": 1000, "eta": 1e-3, "segments": 64, "choose": "last"},  # noqa: E501
