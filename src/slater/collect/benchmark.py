@@ -70,11 +70,11 @@ BENCHMARKS: dict[str, Benchmark] = {
         moves=False,
     ),
     "quadruped": Benchmark(
-        10,
+        40,
         (5.0, 10.0, 20.0),
         weakness=(
-            "Its policies walk at costs of 800 and more or stand at a cost of 0 (a return of 500 is "
-            "standing upright), with nothing between that a limit of 10 could favour."
+            "Walking within the limits costs nothing: returns are 996 to 998 at costs of 0 to 11, and below "
+            "700 at costs of 900 and more, so no limit binds at the best; a log shows whom to follow."
         ),
     ),
     "humanoid": Benchmark(

@@ -40,7 +40,16 @@ RECIPES: dict[str, Recipe] = {
     "antrun": _falling("AntRun", 200, 3, 100_000),
     "walker": _real_world("walker", "joint_velocity", 50.0, 240_000),
     "antcircle": _falling("AntCircle", 500, 2, 60_000),
-    "quadruped": _real_world("quadruped", "joint_angle", 10.0, 40_000),
+    # a penalty that grows in small steps, from loose targets: the walk is kept while its cost comes down
+    "quadruped": Recipe(
+        "rwrl/quadruped?costs=joint_angle",
+        1000,
+        250_000,
+        (400.0, 200.0, 100.0, 50.0, 20.0, 10.0, 2.0),
+        free=0.3,
+        penalty_rate=0.06,
+        environments=2,
+    ),
     "humanoid": _real_world("humanoid", "joint_angle", 10.0, 40_000),
 }
 
