@@ -104,7 +104,8 @@ def test_a_result_prints_well(tmp_path):
         "  cost                 7     20  within",
         "each episode is played by one of 2 policies, drawn at its start: "
         "75% the policy after 200 steps, "
-        "25% the fallback, a clone of the data's rows that stayed within the limits",
+        "25% an imitation of the log",
+        "with 95% probability, as far as the log tells, at most: cost 9",
         "warning: something",
     ]
     assert "<td>within</td>" in result._repr_html_()

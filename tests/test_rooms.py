@@ -44,7 +44,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 DEEP_FLOORS: tuple[tuple[str, ...], ...] = (
     ("task", "checkpoint", "compiled"),
     ("batches", "nets"),
-    ("game",),
+    ("game", "candidates"),
+    ("log_model",),
     ("ope",),
     ("algorithms",),
     ("engine",),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-__all__ = ["BestMixture", "best_mixture", "lp_weights", "select"]
+__all__ = ["BestMixture", "best_mixture", "lp_weights", "robust_mixture", "select"]
 
 F64 = NDArray[np.float64]
 
@@ -81,6 +81,102 @@ def best_mixture(
     return BestMixture(
         _normalised(weights, least_weight), np.maximum(-least.ineqlin.marginals, 0.0) / unit, excess
     )
+
+
+def robust_mixture(
+    mean: F64, covariance: F64, limits: F64, deviations: tuple[float, float], least_weight: float = 1e-3
+) -> BestMixture:
+    """The best mixture where J is known up to a joint error: a second-order cone program.
+
+        max_w  w.mu_R - k_R sqrt(w' S_R w)   s.t.  w.mu_i + k_C sqrt(w' S_i w) <= tau_i for all i,  w in the
+        simplex
+
+    mean: (K, 1+I), covariance: (1+I, K, K), reward first; limits: (I,); deviations: k_R and k_C. Errors that
+    policies share do not average out, and what is best by luck of its estimate has a wide one. Where no
+    mixture keeps all bounds: the one with the least worst excess, relative to the limits' size, and among
+    those the best. prices: what one more unit of each limit would add to the objective; excess: relative, 0
+    if none.
+    """
+    size = np.maximum(np.abs(limits), 1e-3 * np.maximum(np.abs(mean[:, 1:]).max(axis=0), 1e-12))
+    factors = [_factor(part) for part in covariance]
+    least, _ = _cone(mean, factors, limits, size, deviations, None)
+    excess = max(least[-1], 0.0)
+    room = limits + size * (excess * (1 + 1e-3) + 1e-6 if excess > 1e-7 else 0.0)
+    best, prices = _cone(mean, factors, room, size, deviations, 0.0)
+    kept = np.flatnonzero(best[:-1] >= least_weight)
+    weights = np.zeros(len(mean))
+    weights[kept] = best[kept] / best[kept].sum()
+    return BestMixture(weights, prices, excess if excess > 1e-6 else 0.0)
+
+
+def _factor(covariance: F64) -> F64:
+    """F with F F' the covariance, (K, rank)."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    kept = values > 1e-12 * max(values[-1], 1e-300)
+    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+
+
+def _cone(
+    mean: F64, factors: list[F64], limits: F64, size: F64, deviations: tuple[float, float], aim: float | None
+) -> tuple[F64, F64]:
+    """Weights and the excess, (K + 1,), and the limits' prices, (I,): of the least excess, or of the best
+    reward within an excess of `aim`.
+    """
+    import clarabel
+    from scipy import sparse
+
+    members, (k_r, k_c) = len(mean), deviations
+    width = members + 2  # weights, deviation of the reward, excess
+    cost = np.zeros(width)
+    unit = max(float(np.abs(factors[0]).max()), 1e-12) if factors[0].size else 1.0
+    if aim is None:
+        cost[-1] = 1.0
+    else:
+        reward = max(float(np.abs(mean[:, 0]).max()), k_r * unit, 1e-12)
+        cost[:members], cost[members] = -mean[:, 0] / reward, k_r / reward
+    rows, sides, cones = (
+        [np.append(np.ones(members), [0.0, 0.0])[None]],
+        [np.ones(1)],
+        [clarabel.ZeroConeT(1)],
+    )
+    rows.append(-np.eye(width))
+    sides.append(np.zeros(width))
+    cones.append(clarabel.NonnegativeConeT(width))
+    if aim is not None:
+        rows.append(np.eye(width)[-1:])
+        sides.append(np.array([aim]))
+        cones.append(clarabel.NonnegativeConeT(1))
+    rows.append(
+        np.vstack(
+            [
+                -np.eye(width)[members] / unit,
+                np.hstack([-factors[0].T / unit, np.zeros((factors[0].shape[1], 2))]),
+            ]
+        )
+    )
+    sides.append(np.zeros(1 + factors[0].shape[1]))
+    cones.append(clarabel.SecondOrderConeT(1 + factors[0].shape[1]))
+    places, row = [], sum(len(part) for part in rows)
+    for i, limit in enumerate(limits):
+        head = np.append(mean[:, 1 + i], [0.0, -size[i]]) / size[i]
+        tail = np.hstack([-k_c * factors[1 + i].T / size[i], np.zeros((factors[1 + i].shape[1], 2))])
+        rows.append(np.vstack([head, tail]))
+        sides.append(np.append(limit / size[i], np.zeros(len(tail))))
+        cones.append(clarabel.SecondOrderConeT(1 + len(tail)))
+        places.append(row)
+        row += 1 + len(tail)
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    solver = clarabel.DefaultSolver(
+        sparse.csc_matrix((width, width)), cost, sparse.csc_matrix(np.vstack(rows)), np.concatenate(sides),
+        cones, settings,
+    )  # fmt: skip
+    found = solver.solve()
+    x = np.array(found.x)
+    prices = np.maximum(np.array(found.z)[places], 0.0) / size if places else np.zeros(0)
+    if aim is not None:
+        prices = prices * reward
+    return np.append(np.maximum(x[:members], 0.0), x[-1]), prices
 
 
 def _normalised(weights: F64, least_weight: float) -> F64:

@@ -40,7 +40,7 @@ class NotJudged(Sure):
     name: ClassVar[str] = "not-judged"
 
     def check_estimates(self, task, state, dataset):
-        return Check(False, {"judged_by": None, "judgement": "not judged"}, ("not judged.",))
+        return Check(False, {"posterior": None}, ("not judged.",))
 
 
 class Posterior(Sure):

@@ -45,7 +45,7 @@ def test_every_run_ends_with_an_estimate_per_limit(run, capsys):
     result = open_run(run).result
     assert result.estimates is not None
     assert result.status == "above"
-    assert result.details["estimate"]["by"] == "model"
+    assert result.details["estimate"]["by"] == "the log model"
     assert any("does not keep the limit on c0" in text for text in result.warnings)
     assert slater("runs", run.parent, "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
@@ -87,7 +87,7 @@ def test_a_policy_file_says_what_it_expects(run, data, capsys):
     assert [entry["low"] for entry in contract["observations"]] == dataset.observations.min(axis=0).tolist()
     assert contract["limits"] == ["c0=2"]
     assert contract["fingerprint"] == dataset.fingerprint
-    assert any("estimated per episode from the data by model: c0" in text for text in contract["judged"])
+    assert any("estimated per episode from the data by the log model: c0" in text for text in contract["judged"])
     assert slater("policy", "info", run) == 0
     shown = capsys.readouterr().out
     assert "observation 0: " in shown

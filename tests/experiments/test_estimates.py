@@ -14,10 +14,10 @@ def test_errors_count_as_they_would_enter_a_mixture_and_chosen_ones_by_their_wei
     np.testing.assert_allclose(found["chosen_bias"], 0.75 * 2 + 0.25 * 8)
     np.testing.assert_allclose(found["chosen_rms"], 2.0)
     row = {
-        "cell": {"data": "a", "limit": "20", "seed": 10}, "errors": found, "judged_by": "ensemble",
-        "judged_everywhere": False, "estimated": [125.0, 31.0], "measured": [120.0, 27.5, 50.0],
+        "cell": {"data": "a", "limit": "20", "seed": 10}, "errors": found, "status": "not known",
+        "estimated": [125.0, 31.0], "measured": [120.0, 27.5, 50.0],
         "reference": {"within_limits": True, "reward": 110.0, "cost": 20.0, "length": 50.0},
         "without_game": [111.0, 19.0, 50.0],
     }  # fmt: skip
-    line = "| a | 20 | 10 | ensemble, nearby | 110 / 20.0 | 125 / 31.0 | 120 / 27.5 | 1.09 | 111 / 19.0 |"
+    line = "| a | 20 | 10 | not known | 110 / 20.0 | 125 / 31.0 | 120 / 27.5 | 1.09 | 111 / 19.0 |"
     assert line in summary([row])

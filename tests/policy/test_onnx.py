@@ -6,9 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from slater.errors import InputError
-from slater.policy import CategoricalPolicy, GaussianPolicy, Mixture
+from slater.policy import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy, Mixture
 from slater.policy.budget import Budget
 from slater.policy.onnx_file import OPSET, save_onnx
 from slater.policy.sequence import SequencePolicy, Targets
@@ -27,6 +28,16 @@ def gaussian(seed: int) -> GaussianPolicy:
     mean, std = rng.normal(size=8).astype(np.float32), rng.uniform(0.5, 2, 8).astype(np.float32)
     low, high = np.array([-1, -2], np.float32), np.array([1, 3], np.float32)
     return GaussianPolicy(weights, biases, mean, std, low, high, (-5.0, 0.0))
+
+
+def gaussian_mixture(seed: int, components: int = 3) -> GaussianMixturePolicy:
+    one, rng = gaussian(seed), np.random.default_rng(seed)
+    weights, biases = zip(*layers(rng, 8, 64, components * 5), strict=True)
+    # modes apart and logits of some size
+    biases = (*biases[:-1], (biases[-1] + rng.normal(size=biases[-1].shape)).astype(np.float32))
+    return GaussianMixturePolicy(
+        weights, biases, one.obs_mean, one.obs_std, one.low, one.high, (-5.0, 0.0), components
+    )
 
 
 def categorical(seed: int) -> CategoricalPolicy:
@@ -52,6 +63,17 @@ class Fixed:
         return self.noise.reshape(size)
 
 
+class Halves(Fixed):
+    """The same for a mixture of K Gaussians: the first K columns draw the component."""
+
+    def __init__(self, noise: np.ndarray, components: int) -> None:
+        self.gumbels = -np.log(-np.log(ndtr(noise[:, :components].astype(np.float64))))
+        self.noise = noise[:, -2:]
+
+    def gumbel(self, size):
+        return self.gumbels.reshape(size)
+
+
 def run(path, **inputs):
     (action,) = onnxruntime.InferenceSession(str(path)).run(None, inputs)
     return action
@@ -66,6 +88,35 @@ def test_a_gaussian_drawn_and_mean(tmp_path):
     )
     mean = policy.act(obs, rng=np.random.default_rng(0), deterministic=True)
     np.testing.assert_allclose(run(tmp_path / "p.onnx", observation=obs, noise=0 * noise), mean, atol=1e-6)
+
+
+def test_a_mixture_of_gaussians_drawn_and_likeliest_mean(tmp_path):
+    policy, obs = gaussian_mixture(1), observations()
+    save_onnx(policy, tmp_path / "p.onnx")
+    noise = np.random.default_rng(1).standard_normal((ROWS, 3 + 2), dtype=np.float32)
+    found = run(tmp_path / "p.onnx", observation=obs, noise=noise)
+    wanted = policy.act(obs, rng=Halves(noise, 3))
+    # another component may win where two logits are closer than rounding
+    assert np.mean(np.abs(found - wanted).max(axis=1) > 1e-5) <= 1e-3
+    mean = policy.act(obs, rng=np.random.default_rng(0), deterministic=True)
+    np.testing.assert_allclose(run(tmp_path / "p.onnx", observation=obs, noise=0 * noise), mean, atol=1e-6)
+    # every component is drawn as often as in NumPy, and noise of any size gives an action
+    np.testing.assert_allclose(
+        found.mean(axis=0), policy.act(obs, rng=np.random.default_rng(2)).mean(axis=0), atol=0.05
+    )
+    for size in (-40.0, 40.0):
+        assert np.isfinite(run(tmp_path / "p.onnx", observation=obs, noise=np.full_like(noise, size))).all()
+
+
+def test_a_mixture_of_members_of_both_kinds(tmp_path):
+    members, obs = (gaussian(1), gaussian_mixture(2, 2), gaussian_mixture(3, 4)), observations(1000)
+    save_onnx(Mixture(members, np.array([0.25, 0.25, 0.5])), tmp_path / "m.onnx")
+    noise = np.random.default_rng(1).standard_normal((1000, 4 + 2), dtype=np.float32)
+    for index, (member, rng) in enumerate(
+        zip(members, (Fixed(noise[:, -2:]), Halves(noise, 2), Halves(noise, 4)), strict=True)
+    ):
+        found = run(tmp_path / "m.onnx", observation=obs, noise=noise, member=np.array(index))
+        assert np.mean(np.abs(found - member.act(obs, rng=rng)).max(axis=1) > 1e-5) <= 1e-3
 
 
 def test_discrete_actions_are_the_same(tmp_path):

@@ -29,7 +29,7 @@ RESULT = {
     "limits": [LIMIT],
     "members": [
         {
-            "step": 40, "kind": "fallback", "weight": 0.25, "careful": True,
+            "step": 40, "kind": "clone of the log", "weight": 0.25, "careful": True,
             "estimates": {"reward": 1.0, "cost": 2.0},
         },
         {
@@ -41,7 +41,7 @@ RESULT = {
     "trusted": True,
     "mixture_estimates": {"reward": 2.5, "cost": 3.5},
     "mixture_per_episode": {"reward": 5.0, "cost": 7.0},
-    "fallback": {"share": 0.5, "step": 40, "weight": 0.25},
+    "posterior": {"confidence": 0.95, "at_most": {"cost": 9.0}, "behaviours": 1, "scale": [1.0, 1.0]},
     "warnings": ["something"],
 }  # fmt: skip
 

@@ -26,7 +26,7 @@ def test_a_run_is_read_typed(tmp_path):
     assert saved.metrics.last("eval/") == {"eval/cost": 3.0}
     result = saved.result
     assert result.to_json() == RESULT
-    assert result.weights == {"fallback": 0.25, "iterate": 0.75}
+    assert result.weights == {"clone of the log": 0.25, "iterate": 0.75}
     assert result.members[0].estimates == {"reward": 1.0, "cost": 2.0}
     assert list(find_runs(tmp_path)) == [tmp_path / "run"]
 

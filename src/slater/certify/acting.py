@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.errors import InputError
-from slater.policy import CategoricalPolicy, GaussianPolicy, Mixture
+from slater.policy import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy, Mixture
 
 if TYPE_CHECKING:
     from slater.deep.task import Task
@@ -31,13 +31,13 @@ def parts_of(policy: Any) -> list[tuple[float, Any]]:
 
 def acting(policy: Any, task: Task, rng: np.random.Generator) -> Act:
     """How a policy acts on raw observations; refused in a sentence where it cannot without an episode."""
-    if isinstance(policy, GaussianPolicy | CategoricalPolicy):
+    if isinstance(policy, GaussianPolicy | GaussianMixturePolicy | CategoricalPolicy):
         if policy.obs_mean.shape[0] != task.obs_dim:
             raise InputError(
                 f"the policy takes observations of {policy.obs_mean.shape[0]} entries, but the data have "
                 f"{task.obs_dim}."
             )
-        if isinstance(policy, GaussianPolicy) == task.discrete:
+        if isinstance(policy, CategoricalPolicy) != task.discrete:
             raise InputError("the policy and the data disagree on whether actions are discrete.")
     if type(policy).__name__ in ("SequencePolicy", "SwitchingPolicy", "TableMixture"):
         raise InputError(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from slater.certify.acting import acting, chosen
 from slater.deep.ope.ensemble import Ensemble
 from slater.deep.task import Task, normalised
-from slater.policy import CategoricalPolicy, GaussianPolicy
+from slater.policy import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy
 
 __all__ = ["ROLLOUTS", "Rolled", "rolled_out"]
 
@@ -49,7 +49,7 @@ def rolled_out(
     states = np.asarray(starts[rows], np.float32)
     key = jax.random.key(seed)
     act = acting(policy, task, np.random.default_rng(seed))  # refuses what cannot act
-    if isinstance(policy, GaussianPolicy | CategoricalPolicy):
+    if isinstance(policy, GaussianPolicy | GaussianMixturePolicy | CategoricalPolicy):
         network = _network(policy, task)
         found = _episodes(ensemble, network, jnp.asarray(states), key, horizon, task.discrete)
         total, paths, alive = (np.asarray(part, np.float64) for part in found)
@@ -61,10 +61,11 @@ def rolled_out(
 
 
 class _Network(eqx.Module):
-    """A `GaussianPolicy` or `CategoricalPolicy` from the task's normalised states to the networks' actions.
+    """A network policy of `slater.policy` from the task's normalised states to the networks' actions.
 
     shift, stretch: (obs_dim,) lead from the task's states to the policy's; offset, gain: (action_dim,) from
-    squashed actions to the task's (continuous actions only).
+    squashed actions to the task's (continuous actions only); components: of a mixture of Gaussians, 1 for one
+    Gaussian.
     """
 
     weights: tuple[Array, ...]
@@ -74,6 +75,7 @@ class _Network(eqx.Module):
     offset: Array
     gain: Array
     log_std_range: Array
+    components: int = eqx.field(static=True, default=1)
 
     def __call__(self, states: Array, key: Array, *, discrete: bool) -> Array:
         x = states * self.stretch + self.shift
@@ -82,27 +84,36 @@ class _Network(eqx.Module):
         x = x @ self.weights[-1] + self.biases[-1]
         if discrete:
             return jax.nn.one_hot(jax.random.categorical(key, x), x.shape[-1])
+        if self.components > 1:
+            key_which, key = jax.random.split(key)
+            which = jax.random.categorical(key_which, x[:, : self.components])[:, None, None]
+            each = x[:, self.components :].reshape(len(x), self.components, -1)
+            x = jnp.take_along_axis(each, which, axis=1)[:, 0]
         mean, log_std = jnp.split(x, 2, axis=-1)
         log_std = jnp.clip(log_std, self.log_std_range[0], self.log_std_range[1])
         squashed = jnp.tanh(mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape))
         return jnp.clip(self.offset + self.gain * squashed, -1.0, 1.0)
 
 
-def _network(policy: GaussianPolicy | CategoricalPolicy, task: Task) -> _Network:
+def _network(policy: GaussianPolicy | GaussianMixturePolicy | CategoricalPolicy, task: Task) -> _Network:
     offset = gain = np.zeros(0, np.float32)
     log_std_range = (0.0, 0.0)
-    if isinstance(policy, GaussianPolicy):
+    if not isinstance(policy, CategoricalPolicy):
         assert task.action_low is not None
         assert task.action_high is not None
         half = 0.5 * (task.action_high - task.action_low)
         gain = 0.5 * (policy.high - policy.low) / half
         offset = (0.5 * (policy.high + policy.low) - 0.5 * (task.action_high + task.action_low)) / half
         log_std_range = policy.log_std_range
-    arrays = (
-        policy.weights, policy.biases, (task.obs_mean - policy.obs_mean) / policy.obs_std,
-        task.obs_std / policy.obs_std, offset, gain, np.array(log_std_range),
+
+    def moved(leaf: Any) -> Array:
+        return jnp.asarray(leaf, jnp.float32)
+
+    return _Network(
+        tuple(map(moved, policy.weights)), tuple(map(moved, policy.biases)),
+        moved((task.obs_mean - policy.obs_mean) / policy.obs_std), moved(task.obs_std / policy.obs_std),
+        moved(offset), moved(gain), moved(log_std_range), components=getattr(policy, "components", 1),
     )  # fmt: skip
-    return _Network(*jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), arrays))
 
 
 @eqx.filter_jit

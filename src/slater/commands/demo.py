@@ -29,9 +29,10 @@ __all__ = ["DemoArgs", "run"]
 ENV = "bullet/BallCircle"
 #: iterations between rollouts of the policy in training, which only the figure sees
 EVERY = 2_000
-#: the log names no sources, so that its cohorts are coarse: the game is played from four of them, not two
-STEPS = 14_030
-SETTINGS: Mapping[str, Any] = {"starts": 4}
+#: warm start, and two parts of four rounds
+STEPS = 6_010
+#: other settings of the run
+SETTINGS: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ class EstimatesArgs:
     """Train PDCA on logs under limits, and measure everything that each run kept in the simulator.
 
     Errors of the estimates over all kept policies and over the chosen ones, the run's mixture beside the best
-    mixture of the log's cohorts, and what the choice is worth without the game. Cells go to OUT/cells.jsonl,
-    the table to OUT/estimates.md; a stopped command goes on where it was.
+    mixture of the log's behaviours, and what the choice is worth without the game. Cells go to
+    OUT/cells.jsonl, the table to OUT/estimates.md; a stopped command goes on where it was.
 
     Examples:
         slater reproduce estimates data/ballcircle.hdf5 --limits 10 20 40 --seeds 10 11 --out runs/estimates
@@ -32,12 +32,14 @@ class EstimatesArgs:
     """Limits on the cost."""
     seeds: tuple[int, ...] = (10,)
     """Seeds of the runs."""
-    study_seed: int = 10
-    """Seed of the study of each log, which all its runs share."""
+    model_seed: int = 10
+    """Seed of each log model, which all runs on that log share."""
+    bare: bool = False
+    """Take names of sources and propensities away first: logs as people have them."""
     steps: int | None = None
     """Iterations of each run; the preset's own unless given."""
     preset: str | None = None
-    """Preset of PDCA: model is the default of before."""
+    """Preset of PDCA."""
     episodes: int = 10
     """Rollouts per kept policy."""
     chosen_episodes: int = 50
@@ -59,7 +61,7 @@ def run(args: list[str]) -> int:
     out = prepare(options.out)
     plan = CellPlan(
         options.episodes, options.chosen_episodes, options.env, options.preset,
-        () if options.steps is None else (("steps", options.steps),), options.study_seed,
+        () if options.steps is None else (("steps", options.steps),), options.model_seed, options.bare,
     )  # fmt: skip
     told = Console(stderr=True)
     cells = [

@@ -58,7 +58,7 @@ class Options:
     """act with the most likely action instead of a drawn one"""
     members: bool = False
     """run every kept policy and print it beside its estimate, and what other outputs would be worth:
-    the last policy, a uniform mixture, the fallback, the best by estimate, the best in hindsight"""
+    the last policy, a uniform mixture, the best by estimate, the best in hindsight"""
     workers: int = 1
     """processes that run episodes side by side"""
     json: bool = False

@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "table2": "Bullet Safety Gym: tasks, algorithms, limits and seeds (the paper's Table 2)",
     "figure2": "Real-World RL: reward and cost against iterations (the paper's Figure 2)",
     "bank": "policies of known truth, which calibrate verdicts from the log alone",
+    "worlds": "bare logs of small worlds: what is said beside what is true",
     "estimates": "logs: estimates of their own policies and of mixtures, beside the simulator",
     "tables": "tables, figures and report anew from folders of table2 or figure2",
 }
@@ -135,6 +136,10 @@ def run(args: list[str]) -> int:
         return benchmarks.run(name, rest)
     if name == "bank":
         return _bank(parse(BankArgs, rest, "reproduce bank"))
+    if name == "worlds":
+        from slater.commands import worlds
+
+        return worlds.run(rest)
     if name == "estimates":
         from slater.commands import estimates
 

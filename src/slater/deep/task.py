@@ -8,6 +8,7 @@ costs: tau. Everything behind this door works in these units; `Task` knows the w
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
@@ -19,7 +20,16 @@ from slater.data.dataset import NO_TRANSITION
 from slater.errors import InputError
 from slater.limits import Limit, Units, limit_records
 
-__all__ = ["Task", "normalised", "raw_utilities", "scaled_actions", "state_task"]
+__all__ = [
+    "Task",
+    "counts_episodes",
+    "in_j_units",
+    "normalised",
+    "raw_utilities",
+    "rollout_length",
+    "scaled_actions",
+    "state_task",
+]
 
 
 F32 = NDArray[np.float32]
@@ -205,6 +215,32 @@ def _stored(dataset: StoredDataset) -> _Ranges:
         obs_mean=known.observation_mean,
         obs_std=known.observation_std,
     )
+
+
+def counts_episodes(task: Task) -> bool:
+    """Whether estimates are of whole episodes: a horizon is known and no limit is a discounted sum."""
+    return task.units.horizon is not None and all(limit.unit != "discounted" for limit in task.limits)
+
+
+def rollout_length(task: Task) -> int:
+    """Steps of a rollout: the horizon, or less where a discounted sum has but 1% of its weight left."""
+    cut = math.ceil(math.log(0.01) / math.log(max(task.gamma, 0.01)))
+    horizon = task.units.horizon
+    if horizon is None:
+        return cut
+    return horizon if counts_episodes(task) else min(horizon, cut)
+
+
+def in_j_units(task: Task) -> F64:
+    """What sums of scaled utilities over a rollout and its length are divided by, (2+I,): J-units, steps.
+
+    J-units compare with `Task.tau`: where limits count episodes, J is the mean sum over an episode divided by
+    T (1-gamma); else the discounted sum over the steps that data and discount allow, scaled up by the weight
+    of the rest.
+    """
+    gamma, length = task.gamma, rollout_length(task)
+    size = length * (1.0 - gamma) if counts_episodes(task) else 1.0 - gamma**length
+    return np.append(np.full(1 + task.costs, size), 1.0)
 
 
 def raw_utilities(dataset: Dataset) -> F64:

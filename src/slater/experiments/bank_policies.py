@@ -44,10 +44,9 @@ class RunPlan:
 
 
 _SMALL = {"batch_size": 256, "hidden": (128, 128), "gamma": 0.99}
-#: warm start, model, eight rounds
+#: warm start, three parts of four rounds
 _PDCA = {
-    **_SMALL, "steps": 4_508, "warm_steps": 600, "model_steps": 1_500, "joint_steps": 300, "ope_steps": 1,
-    "estimator": "model", "dual": "projected_gradient", "mixture": "lp",
+    **_SMALL, "steps": 4_215, "warm_steps": 600, "model_steps": 1_500, "joint_steps": 300
 }  # fmt: skip
 
 
@@ -212,12 +211,9 @@ def _of_run(task: BankTask, run: RunPlan, plan: BankPlan, tick: Callable[[str], 
     members = saved.result.members
     own = [k for k, member in enumerate(members) if member.kind == "iterate"]
     chosen = own[::-1][:: -(-len(own) // run.members)][: run.members]
-    chosen += [k for k, member in enumerate(members) if member.kind == "fallback"]
     imitates = find(run.algorithm).imitates
     for k in sorted(chosen):
-        fallback = members[k].kind == "fallback"  # of a game: a weighted clone
         yield Candidate(
-            f"{folder.name}, {members[k].name}",
-            f"{'fallback' if fallback else 'member'} of {run.algorithm}", saved.kept_policy(members[k]),
-            imitates=imitates or fallback,
+            f"{folder.name}, {members[k].name}", f"member of {run.algorithm}", saved.kept_policy(members[k]),
+            imitates=imitates,
         )  # fmt: skip

@@ -2,18 +2,18 @@
 
 A cell is one log, one limit and one seed: a run is trained, and every policy that it kept is rolled out.
 
-    reference   the best mixture of the log's cohorts within the limit, by their logged means
+    reference   the best mixture of the log's behaviours within the limit, by their logged means
     mixture     what the run chose, by its own estimate and by rollouts of its members
     alone       what the same choice makes of the log's own policies, without those of the game
     errors      of the estimated costs over all kept policies and over the chosen ones (the winner's curse)
 
-A policy that the log itself gave is the same for all limits and seeds of a study, and is rolled out once.
+A policy that the log itself gave is the same for all limits and seeds of runs, and is rolled out once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ class CellPlan:
     """How cells are measured.
 
     episodes: rollouts of every kept policy; chosen_episodes: of those with weight in the mixture
-    preset, settings: of PDCA; study_seed: of the networks of the log's study, which all runs on it share
+    preset, settings: of PDCA; model_seed: of the log model, which all runs on it share
+    bare: whether names of sources and propensities are taken away before
     """
 
     episodes: int = 10
@@ -41,7 +42,8 @@ class CellPlan:
     env: str | None = None
     preset: str | None = None
     settings: tuple[tuple[str, Any], ...] = ()
-    study_seed: int = 10
+    model_seed: int = 10
+    bare: bool = False
 
 
 def measure(
@@ -55,6 +57,8 @@ def measure(
     from slater.data import load
 
     dataset = load(data)
+    if plan.bare:
+        dataset = replace(dataset, source=None, propensity=None)
     if len(dataset.cost_names) != 1:
         raise InputError(f"{data} has {len(dataset.cost_names)} costs; this experiment takes data with one.")
     env = plan.env or dataset.metadata.env_id
@@ -63,7 +67,8 @@ def measure(
     cell = {
         "data": data.stem, "fingerprint": dataset.fingerprint[:12], "limit": limit, "seed": seed,
         "preset": plan.preset, "settings": {name: str(value) for name, value in plan.settings},
-        "study_seed": plan.study_seed, "episodes": plan.episodes, "chosen_episodes": plan.chosen_episodes,
+        "model_seed": plan.model_seed, "bare": plan.bare, "episodes": plan.episodes,
+        "chosen_episodes": plan.chosen_episodes,
     }  # fmt: skip
     done = out / "cells.jsonl"
     for row in read_json_lines(done) if done.exists() else []:
@@ -88,35 +93,36 @@ def _cell(
     if result is None and is_run(folder):
         result = deep.resume(folder, dataset)
     elif result is None:
-        settings = dict(plan.settings) | ({} if plan.preset else {"study_seed": plan.study_seed})
+        settings = dict(plan.settings) | ({} if plan.preset else {"model_seed": plan.model_seed})
         result = deep.train("pdca", dataset, [limit], out=folder, seed=seed, preset=plan.preset, **settings)
     policies = map(open_run(folder).kept_policy, result.members)
     most = result.limits[0].episode
     assert most is not None
     assert result.per_episode is not None
-    true, said, weights = [], [], np.array([member.weight for member in result.members])
-    without = _without_game(result, dataset, folder)
+    true, said, wide, weights = [], [], [], np.array([member.weight for member in result.members])
+    without = _without_game(result)
     for number, (member, policy) in enumerate(zip(result.members, policies, strict=True)):
-        who = [dataset.fingerprint[:12], plan.study_seed, member.kind] if from_log(member.kind) else None
+        who = [dataset.fingerprint[:12], plan.model_seed, member.kind] if from_log(member.kind) else None
         name = who or [folder.name, member.step]
         chosen = weights[number] > 0 or (without is not None and without[number] > 0)
         episodes = max(plan.chosen_episodes if chosen else 0, plan.episodes)
         true.append(_measured(out / "rollouts.jsonl", name, policy, env, episodes))
         scale = result.per_episode["reward"] / _mixed(result, "reward")
-        unknown = dict.fromkeys(result.per_episode, np.nan)  # the estimator withheld its word
-        said.append([scale * x for x in (member.estimates or unknown).values()])
+        assert member.estimates is not None
+        assert member.spread is not None
+        said.append([scale * x for x in member.estimates.values()])
+        wide.append([scale * x for x in member.spread.values()])
     measured, estimates = np.array(true), np.array(said)
     mixture = weights @ measured
     answer: dict[str, Any] = {
         "limit_per_episode": most, "steps": result.steps,
         "estimated": [float(x) for x in result.per_episode.values()], "measured": mixture.tolist(),
-        "reference": result.details.get("reference"), "judged_by": result.details.get("judged_by"),
-        "judged_everywhere": result.details.get("judged_everywhere"),
+        "reference": result.details.get("reference"), "status": str(result.status),
         "weights": {m.kind if from_log(m.kind) else f"step {m.step}": m.weight
                     for m in result.members if m.weight > 0},
         "errors": _errors(estimates[:, 1], measured[:, 1], weights, most),
-        "members": [[m.kind, m.step, *(None if np.isnan(x) else x for x in e), *t] for m, e, t in
-                    zip(result.members, estimates.tolist(), measured.tolist(), strict=True)],
+        "members": [[m.kind, m.step, *e, *t, *w] for m, e, t, w in
+                    zip(result.members, estimates.tolist(), measured.tolist(), wide, strict=True)],
     }  # fmt: skip
     scores = dsrl_scores(env, float(mixture[0]), float(mixture[1]), most)
     answer["normalised"] = None if scores is None else [scores.reward, scores.cost]
@@ -131,21 +137,11 @@ def _mixed(result: Any, name: str) -> float:
     )
 
 
-def _without_game(result: Any, dataset: Any, folder: Path) -> F64 | None:
-    """Weights, (members,), of the choice among the log's own policies alone; None: the run studied no log."""
-    if "reference" not in result.details:
+def _without_game(result: Any) -> F64 | None:
+    """Weights, (members,), of the choice among the log's own policies alone; None: the run asked no log."""
+    if (chosen := result.details.get("without_game")) is None:
         return None
-    from slater.deep.engine.folder import algorithm_of, run_on
-    from slater.deep.ope.choice import choose_mixture
-    from slater.runs.result import from_log
-
-    run = run_on(folder, dataset)
-    algorithm: Any = algorithm_of(run, dataset)
-    task = algorithm.task(dataset, run.limits)
-    weights = np.zeros(len(result.members))
-    logged = [k for k, member in enumerate(result.members) if from_log(member.kind)]
-    weights[logged] = choose_mixture(task, algorithm.output.evidence(task, dataset).verdict).weights
-    return weights
+    return np.array([chosen.get(member.kind, 0.0) for member in result.members])
 
 
 def _measured(path: Path, name: list[Any], policy: Any, env: str, episodes: int) -> list[float]:
@@ -171,30 +167,24 @@ def hash_of(name: Sequence[Any]) -> int:
 
 def _errors(said: F64, true: F64, weights: F64, limit: float) -> dict[str, float]:
     """Errors of the costs' estimates, counted as they would enter a mixture: relative to max(limit, cost),
-    times the limit. Estimates that were withheld are counted apart, as a number.
+    times the limit.
     """
-    known = np.isfinite(said)
-    said, true, weights = said[known], true[known], weights[known]
     counted = (said - true) * limit / np.maximum(limit, true)
     return {
         "rms": float(np.sqrt(np.mean(counted**2))), "bias": float(counted.mean()),
         "chosen_rms": float(np.sqrt(weights @ counted**2)), "chosen_bias": float(weights @ (said - true)),
-        "withheld": int(np.sum(~known)),
     }  # fmt: skip
 
 
 def summary(cells: Sequence[dict[str, Any]]) -> str:
     """A table in Markdown: one line per dataset, limit and seed."""
     lines = [
-        "| data | limit | seed | judged by | the log's best mixture | estimated | measured "
+        "| data | limit | seed | said | the log's best mixture | estimated | measured "
         "| of the log's best | without the game | error of all (bias) | of the chosen (bias) |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in cells:
         cell, errors, reference = row["cell"], row["errors"], row["reference"]
-        judged = row["judged_by"] or "none"
-        if row["judged_by"] and not row["judged_everywhere"]:
-            judged += ", nearby"
         best, share = "", ""
         if reference is not None:
             cost = next(x for n, x in reference.items() if n not in ("within_limits", "reward", "length"))
@@ -202,7 +192,7 @@ def summary(cells: Sequence[dict[str, Any]]) -> str:
             share = f"{row['measured'][0] / reference['reward']:.2f}"
         alone = row.get("without_game")
         lines.append(
-            f"| {cell['data']} | {cell['limit']} | {cell['seed']} | {judged} | {best} "
+            f"| {cell['data']} | {cell['limit']} | {cell['seed']} | {row['status']} | {best} "
             f"| {row['estimated'][0]:.0f} / {row['estimated'][1]:.1f} "
             f"| {row['measured'][0]:.0f} / {row['measured'][1]:.1f} | {share} "
             f"| {'' if alone is None else f'{alone[0]:.0f} / {alone[1]:.1f}'} "

@@ -6,7 +6,6 @@ ways to choose among them:
     mixture    the weights that the run chose
     last       the last kept policy alone
     uniform    all that the game made, with equal weight: the paper's output
-    fallback   the clone of safe rows alone, where the run kept one (`slater.deep.algorithms.pdca.fallback`)
     best       of those that keep the limits by their estimates, the one with the best estimated reward
     hindsight  the weights that the linear program finds from the true values: what choosing could give
 """
@@ -25,6 +24,7 @@ from slater.limits import Units
 from slater.runs import LimitRecord, Member, open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 from slater.runs.folder import kept_path
+from slater.runs.result import from_log
 
 __all__ = ["measure_members"]
 
@@ -75,13 +75,11 @@ def _outputs(rows: Sequence[Member], measured: F64, estimated: F64 | None, limit
     from slater.mixing import lp_weights
 
     each = np.eye(len(rows))
-    played = np.array([row.kind != "fallback" for row in rows])
+    played = np.array([not from_log(row.kind) for row in rows])
     answer = {
         "mixture": np.array([row.weight for row in rows]), "last": each[-1],
         "uniform": played / played.sum(),
     }  # fmt: skip
-    if not played.all():
-        answer["fallback"] = each[played.argmin()]
     if estimated is not None:
         excess = np.max(estimated[:, 1:] / np.maximum(limits, 1e-9), axis=1)
         safe = excess <= 1

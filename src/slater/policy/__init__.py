@@ -4,12 +4,13 @@ from slater.policy.base import Actor, MemorylessActor, Policy, SavedPolicy
 from slater.policy.contract import Contract
 from slater.policy.files import load, save, with_limits
 from slater.policy.mixture import Mixture
-from slater.policy.networks import CategoricalPolicy, GaussianPolicy
+from slater.policy.networks import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy
 
 __all__ = [
     "Actor",
     "CategoricalPolicy",
     "Contract",
+    "GaussianMixturePolicy",
     "GaussianPolicy",
     "MemorylessActor",
     "Mixture",

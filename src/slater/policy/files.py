@@ -114,6 +114,7 @@ def load(path: str | os.PathLike[str]) -> SavedPolicy | Mixture:
 #: kind -> where its class is; a class is imported when a file names it
 _KINDS = {
     "gaussian": "slater.policy.networks:GaussianPolicy",
+    "gaussian mixture": "slater.policy.networks:GaussianMixturePolicy",
     "categorical": "slater.policy.networks:CategoricalPolicy",
     "sequence": "slater.policy.sequence:SequencePolicy",
     "candidates": "slater.policy.candidates:CandidatesPolicy",

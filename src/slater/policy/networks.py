@@ -1,4 +1,4 @@
-"""Policies that are networks: a squashed Gaussian and a softmax, in NumPy."""
+"""Policies that are networks: a squashed Gaussian, a mixture of such and a softmax, in NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from slater.policy.base import Described, MemorylessActor
 from slater.policy.contract import checked, usable
 
-__all__ = ["CategoricalPolicy", "GaussianPolicy"]
+__all__ = ["CategoricalPolicy", "GaussianMixturePolicy", "GaussianPolicy"]
 
 
 F32 = NDArray[np.float32]
@@ -138,6 +138,86 @@ class GaussianPolicy(_NetworkPolicy):
         return cls(
             weights, biases, tensors["obs_mean"], tensors["obs_std"], tensors["low"], tensors["high"],
             (low, high),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class GaussianMixturePolicy(_NetworkPolicy):
+    """Continuous actions in several modes: tanh of a mixture of K Gaussians, stretched to `[low, high]`.
+
+    The network gives K logits, then means and log standard deviations before the tanh, (batch, K, action_dim)
+    each. Deterministic means tanh of the mean of the likeliest component.
+    """
+
+    low: F32
+    high: F32
+    log_std_range: tuple[float, float]
+    components: int
+
+    def _moments(self, observations: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        out = self.outputs(observations)
+        logits, rest = out[:, : self.components], out[:, self.components :]
+        mean, log_std = np.split(rest.reshape(len(out), self.components, -1), 2, axis=-1)
+        return logits, mean, np.clip(log_std, *self.log_std_range)
+
+    def act(
+        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
+    ) -> NDArray[np.float32]:
+        """Actions of shape `(batch, action_dim)` inside `[low, high]`."""
+        logits, mean, log_std = self._moments(observations)
+        if not deterministic:
+            logits = logits + rng.gumbel(size=logits.shape).astype(np.float32)
+        which = np.argmax(logits, axis=-1)[:, None, None]
+        before = np.take_along_axis(mean, which, axis=1)[:, 0]
+        if not deterministic:
+            noise = rng.standard_normal(before.shape, dtype=np.float32)
+            before = before + noise * np.exp(np.take_along_axis(log_std, which, axis=1)[:, 0])
+        actions = self.low + (np.tanh(before) + 1.0) * 0.5 * (self.high - self.low)
+        return np.clip(actions, self.low, self.high).astype(np.float32)
+
+    def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
+        """Log density of actions `(batch, action_dim)`, in their own units, shape `(batch,)`.
+
+        The density is infinite at the edges of the box; actions there count as a hair inside.
+        """
+        logits, mean, log_std = (x.astype(np.float64) for x in self._moments(observations))
+        half = 0.5 * (self.high.astype(np.float64) - self.low)
+        squashed = np.clip(
+            (np.asarray(actions, dtype=np.float64) - self.low) / half - 1.0, -1 + 1e-6, 1 - 1e-6
+        )
+        before = np.arctanh(squashed)[:, None, :]
+        normal = -0.5 * ((before - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
+        weighed = logits + normal.sum(axis=-1)
+        top = weighed.max(axis=-1, keepdims=True)
+        density = top[:, 0] + np.log(np.exp(weighed - top).sum(axis=-1))
+        whole = np.log(np.exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)) + logits.max(axis=-1)
+        slope = (np.log1p(-(squashed**2)) + np.log(half)).sum(axis=-1)
+        return np.asarray(density - whole - slope)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Every array of the policy, by name."""
+        return super().tensors() | {"low": self.low, "high": self.high}
+
+    def description(self) -> dict[str, Any]:
+        """What the arrays do not say, as JSON."""
+        return {
+            "kind": "gaussian mixture", "components": self.components,
+            "log_std_range": list(self.log_std_range),
+        }  # fmt: skip
+
+    @classmethod
+    def from_tensors(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+    ) -> GaussianMixturePolicy:
+        """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
+        weights, biases, outputs = cls._layers(tensors)
+        low, high = (float(x) for x in description["log_std_range"])
+        components, dim = int(description["components"]), tensors["low"].shape[0]
+        if outputs != components * (1 + 2 * dim) or tensors["low"].shape != tensors["high"].shape:
+            raise ValueError("the bounds do not fit the last layer")
+        return cls(
+            weights, biases, tensors["obs_mean"], tensors["obs_std"], tensors["low"], tensors["high"],
+            (low, high), components,
         )  # fmt: skip
 
 

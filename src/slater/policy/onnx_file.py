@@ -5,7 +5,10 @@ One graph serves drawn and mean actions, with no randomness inside:
     observation  (batch, obs_dim) float32, raw: the normaliser is in the graph
     noise        float32; zeros give the mean action, draws of the distribution that the metadata name give
                  drawn actions: standard normal (batch, action_dim), Gumbel (batch, actions), or standard
-                 normal (batch, samples, latent) for a policy that takes the best of several proposals
+                 normal (batch, samples, latent) for a policy that takes the best of several proposals.
+                 A mixture of K Gaussians takes standard normal noise (batch, K + action_dim): the first K
+                 columns z draw the component, as Gumbel noise -log(-log(Phi(z))) on its logits, the others
+                 the action; zeros give the mean of the likeliest component
     member       () int64, for a mixture alone: which member acts. Draw it once per episode, with the
                  probabilities `weights` of the metadata, and keep it to the end of the episode
     action       (batch, action_dim) float32 in the data's units, or (batch,) int64
@@ -27,8 +30,9 @@ from slater.disk import write_atomic
 from slater.errors import InputError
 from slater.policy.base import SavedPolicy
 from slater.policy.candidates import CandidatesPolicy
+from slater.policy.layers import Layers
 from slater.policy.mixture import Mixture
-from slater.policy.networks import CategoricalPolicy, GaussianPolicy
+from slater.policy.networks import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy
 from slater.policy.onnx_budget import sequence_graph, switching_graph
 from slater.policy.onnx_graph import Built, Graph
 from slater.policy.sequence import SequencePolicy
@@ -58,7 +62,7 @@ def save_onnx(
         ) from error
     policy = lone(policy)
     members = policy.members if isinstance(policy, Mixture) else (policy,)
-    graph = Graph()
+    graph = Graph(max(getattr(member, "components", 0) for member in members))
     built = [_member(graph, f"m{index}", member) for index, member in enumerate(members)]
     if len({(b.noise_shape, b.discrete) for b in built}) != 1:
         raise InputError("the members of this mixture take different kinds of noise; export them one by one.")
@@ -117,9 +121,11 @@ def lone(policy: SavedPolicy | Mixture) -> SavedPolicy | Mixture:
 def _member(graph: Graph, name: str, member: SavedPolicy) -> Built:
     if isinstance(member, GaussianPolicy):
         return _gaussian(graph, name, member)
+    if isinstance(member, GaussianMixturePolicy):
+        return _gaussian_mixture(graph, name, member)
     if isinstance(member, CategoricalPolicy):
         obs = graph.normalised(name, member.obs_mean, member.obs_std)
-        logits = graph.network(name, obs, tuple(zip(member.weights, member.biases, strict=True)))
+        logits = graph.network(name, obs, _layers(member))
         noisy = graph.node("Add", [logits, "noise"])
         drawn = graph.node("ArgMax", [noisy], axis=1, keepdims=0)
         return Built(drawn, (member.weights[-1].shape[1],), True, "Gumbel")
@@ -138,13 +144,45 @@ def _member(graph: Graph, name: str, member: SavedPolicy) -> Built:
 def _gaussian(graph: Graph, name: str, member: GaussianPolicy) -> Built:
     """tanh(mean + exp(clip(log std)) noise), stretched to the box."""
     obs = graph.normalised(name, member.obs_mean, member.obs_std)
-    out = graph.network(name, obs, tuple(zip(member.weights, member.biases, strict=True)))
+    return _drawn(graph, name, member, graph.network(name, obs, _layers(member)))
+
+
+#: cumulative chances that a float tells from 0 and from 1
+LEAST_CHANCE, MOST_CHANCE = 1e-7, 1.0 - 6e-8
+
+
+def _gaussian_mixture(graph: Graph, name: str, member: GaussianMixturePolicy) -> Built:
+    """The component of the largest logit plus Gumbel noise; then as a Gaussian."""
+    obs = graph.normalised(name, member.obs_mean, member.obs_std)
+    out, count, size = graph.network(name, obs, _layers(member)), member.components, len(member.low)
+    parts = graph.ints([count, 2 * count * size])
+    graph.node("Split", [out, parts], outputs=[f"{name}.logits", f"{name}.moments"], axis=1)
+    z = graph.node("Slice", ["noise", graph.ints([0]), graph.ints([count]), graph.ints([1])])
+    erf = graph.node("Erf", [graph.node("Mul", [z, graph.number(0.5**0.5)])])
+    chance = graph.node("Mul", [graph.node("Add", [erf, graph.number(1.0)]), graph.number(0.5)])
+    rate = graph.node("Log", [graph.clip(chance, LEAST_CHANCE, MOST_CHANCE)])
+    gumbel = graph.node("Log", [graph.node("Neg", [rate])])  # less one sign: it is subtracted
+    noisy = graph.node("Sub", [f"{name}.logits", gumbel])
+    which = graph.node("Unsqueeze", [graph.node("ArgMax", [noisy], axis=1, keepdims=1), graph.ints([2])])
+    index = graph.node("Tile", [which, graph.ints([1, 1, 2 * size])])
+    moments = graph.node("Reshape", [f"{name}.moments", graph.ints([-1, count, 2 * size])])
+    own = graph.node("Squeeze", [graph.node("GatherElements", [moments, index], axis=1), graph.ints([1])])
+    return _drawn(graph, name, member, own)
+
+
+def _drawn(graph: Graph, name: str, member: GaussianPolicy | GaussianMixturePolicy, moments: str) -> Built:
+    """An action by mean and log standard deviation, (batch, 2 action_dim)."""
     size = len(member.low)
-    graph.node("Split", [out, graph.ints([size, size])], outputs=[f"{name}.mean", f"{name}.log_std"], axis=1)
-    std = graph.node("Exp", [graph.clip(f"{name}.log_std", *member.log_std_range)])
-    drawn = graph.node("Add", [f"{name}.mean", graph.node("Mul", [std, "noise"])])
-    action = graph.stretched(name, graph.node("Tanh", [drawn]), member.low, member.high)
-    return Built(action, (size,), False, "standard normal")
+    halves = [f"{name}.mean", f"{name}.log_std"]
+    graph.node("Split", [moments, graph.ints([size, size])], outputs=halves, axis=1)
+    std = graph.node("Exp", [graph.clip(halves[1], *member.log_std_range)])
+    before = graph.node("Add", [halves[0], graph.node("Mul", [std, graph.last_noise(size)])])
+    action = graph.stretched(name, graph.node("Tanh", [before]), member.low, member.high)
+    return Built(action, (graph.components + size,), False, "standard normal")
+
+
+def _layers(member: Any) -> Layers:
+    return tuple(zip(member.weights, member.biases, strict=True))
 
 
 def _candidates(graph: Graph, name: str, member: CandidatesPolicy) -> Built:

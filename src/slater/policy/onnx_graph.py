@@ -41,9 +41,13 @@ class Built:
 
 
 class Graph:
-    """Nodes and constants of a graph under construction; every method gives the name of a value."""
+    """Nodes and constants of a graph under construction; every method gives the name of a value.
 
-    def __init__(self) -> None:
+    components: columns of the noise that draw one of several Gaussians, the most that any member has
+    """
+
+    def __init__(self, components: int = 0) -> None:
+        self.components = components
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
@@ -92,6 +96,13 @@ class Graph:
     def clip(self, x: str, low: float, high: float) -> str:
         """The value cut to [low, high]."""
         return self.node("Clip", [x, self.number(low), self.number(high)])
+
+    def last_noise(self, size: int) -> str:
+        """The noise of the action itself, (batch, size): the columns that draw no component."""
+        if not self.components:
+            return "noise"
+        bounds = [self.ints([self.components]), self.ints([self.components + size]), self.ints([1])]
+        return self.node("Slice", ["noise", *bounds])
 
     def normalised(self, name: str, obs_mean: NDArray[Any], obs_std: NDArray[Any]) -> str:
         """(observation - mean) / std."""

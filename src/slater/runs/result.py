@@ -57,11 +57,11 @@ class LimitRecord:
 class Member:
     """A policy that a run kept: the share of episodes that its mixture gives it, and what is known about it.
 
-    kind: "iterate", a policy of the game after iteration `step`; "fallback", a clone of the data's safe
-    rows; "clone of ..." and "in-sample ...", which the log itself gave, with steps beyond the run's last;
-    other algorithms may have other kinds. estimates: discounted sums of reward and costs in the data's
-    units, by name, or None. careful: whether they come from a separate, converged estimate. spread: by how
-    much the estimate's networks and rollouts disagree, in the same units, or None.
+    kind: "iterate", a policy of the game after iteration `step`; "clone of ..." and "in-sample ...", which
+    the log itself gave, with steps beyond the run's last; other algorithms may have other kinds. estimates:
+    discounted sums of reward and costs in the data's units, by name, or None. careful: whether they come from
+    a separate, converged estimate. spread: by how much the estimate's networks and rollouts disagree, in the
+    same units, or None.
     """
 
     step: int
@@ -74,10 +74,9 @@ class Member:
     @property
     def name(self) -> str:
         """What it is, for a person."""
-        if self.kind == "fallback":
-            return "the fallback, a clone of the data's rows that stayed within the limits"
         if self.kind.startswith("clone of "):
-            return f"an imitation of {self.kind.removeprefix('clone of ')} of the log"
+            whom = self.kind.removeprefix("clone of ")
+            return "an imitation of the log" if whom == "the log" else f"an imitation of {whom} of the log"
         if from_log(self.kind):
             return f"the {self.kind}"
         what = "policy" if self.kind == "iterate" else self.kind
@@ -108,7 +107,7 @@ class Result:
     trusted: whether the estimates passed their check on the data; the warnings say why not
     estimates: estimated discounted sums of reward and costs under the mixture, by name; None: not estimated
     per_episode: the same as sums over a full episode; None where no horizon is known either
-    details: what the algorithm adds: certificate, model_check, ...; folder: where the run is
+    details: what the algorithm adds: certificate, posterior, ...; folder: where the run is
     """
 
     algorithm: str
@@ -135,7 +134,7 @@ class Result:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Share of episodes by kind of member: {"iterate": .8, "fallback": .2}."""
+        """Share of episodes by kind of member: {"iterate": .8, "clone of the log": .2}."""
         shares: dict[str, float] = {}
         for member in self.members:
             shares[member.kind] = shares.get(member.kind, 0.0) + member.weight
@@ -266,7 +265,7 @@ class Result:
         )
 
     def describe_judgement(self) -> list[str]:
-        """What "the log's best" is, and which estimator judged and why, where that is known."""
+        """What "the log's best" is, and how sure the estimates are, where that is known."""
         lines = []
         if self.log_best is not None:
             lines.append(
@@ -274,8 +273,11 @@ class Result:
             )
         elif self.details.get("reference") is not None:
             lines.append("no mixture of the log's own policies is within the limits, by their logged means")
-        if self.details.get("judged_by") is not None:
-            lines.append(str(self.details["judgement"]))
+        if (found := self.details.get("posterior")) is not None:
+            most = ", ".join(f"{name} {_figure(value)}" for name, value in found["at_most"].items())
+            lines.append(
+                f"with {found['confidence']:.0%} probability, as far as the log tells, at most: {most}"
+            )
         return lines
 
     def to_json(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Settings chosen without the environment: candidates, their estimates on held-out episodes, the choice.
 
 Every candidate is trained on one part of the episodes and judged on the other, which training never saw:
-its mixture, member by member, by rollouts in a model fitted to those episodes, or by fitted Q evaluation
-where observations are one-hot. A cost counts as the largest of several
-networks' estimates, a reward as their mean. Chosen is the best reward among candidates whose every cost is
+its mixture, member by member, by the log model of those episodes (`slater.deep.ope.posterior`), or by fitted
+Q evaluation where observations are one-hot. A cost counts one standard deviation worse than its mean, or as
+the largest of several networks' estimates. Chosen is the best reward among candidates whose every cost is
 within its limit, or the least excess where there is none. The choice is as good as the estimates are: they
 share the data's gaps with training, and nothing here has seen the environment.
 """
@@ -27,9 +27,10 @@ from slater.deep.algorithms.base import Algorithm
 from slater.deep.algorithms.registry import find, make_algorithm
 from slater.deep.batches import on_device
 from slater.deep.engine.folder import algorithm_of
+from slater.deep.log_model.log_model import fit_log_model, settings_of, suits_a_model
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.fitted_q import FQE
-from slater.deep.ope.model import ModelOPE, suits_a_model
+from slater.deep.ope.posterior import posterior_of
 from slater.deep.task import Task
 from slater.errors import InputError
 from slater.limits import Limit, Units
@@ -105,12 +106,12 @@ def split_episodes(dataset: Dataset, held_out: float, seed: int) -> tuple[Datase
 class Judge:
     """Estimates of a finished run's mixture on held-out episodes.
 
-    steps: iterations of the model's fit, or of FQE per member; copies: networks of the model, or per
+    steps: iterations of the log model's fit at most, or of FQE per member; copies: networks of FQE per
     utility; members: at most so many are estimated; of a mixture of more, evenly spaced ones stand for all.
-    estimator: auto is fqe for one-hot observations, else model.
+    estimator: auto is fqe for one-hot observations, else the log model.
     """
 
-    steps: int = 15_000
+    steps: int = 8_000
     copies: int = 3
     members: int = 5
     estimator: Literal["auto", "model", "fqe"] = "auto"
@@ -130,19 +131,23 @@ class Judge:
         algorithm = algorithm_of(run)
         # the problem as it was trained on, and the held-out rows in its units
         task = algorithm.task(kept, run.limits)
-        data = on_device(held, task)
         weighted = _weighted_members(folder, algorithm, task, self.members)
-        config = algorithm.config
-        with_model = self.estimator == "model" or (self.estimator == "auto" and suits_a_model(held))
-        kind_of_estimate: type[ModelOPE] | type[FQE] = ModelOPE if with_model else FQE
-        estimate = kind_of_estimate(
-            task, data, steps=self.steps, batch_size=config.batch_size, hidden=config.hidden,
-            copies=self.copies,
-        )  # fmt: skip
-        J = np.zeros(1 + task.costs)
-        for step, weight, policy in weighted:
-            copies = estimate(policy, jax.random.fold_in(jax.random.key(run.seed), step))
-            J += weight * np.append(copies[:, 0].mean(), copies[:, 1:].max(axis=0))
+        shares = np.array([weight for _, weight, _ in weighted])
+        if self.estimator == "model" or (self.estimator == "auto" and suits_a_model(held)):
+            log = fit_log_model(held, task, settings_of(held, self.steps))
+            found = posterior_of(log, [policy for _, _, policy in weighted])
+            mean, deviation = found.mixed(np.append(np.zeros(len(log.kinds)), shares))
+            J = mean + np.append(0.0, deviation[1:])
+        else:
+            config = algorithm.config
+            estimate = FQE(
+                task, on_device(held, task), steps=self.steps, batch_size=config.batch_size,
+                hidden=config.hidden, copies=self.copies,
+            )  # fmt: skip
+            each = [
+                estimate(policy, jax.random.fold_in(jax.random.key(run.seed), k)) for k, _, policy in weighted
+            ]
+            J = shares @ np.array([np.append(own[:, 0].mean(), own[:, 1:].max(axis=0)) for own in each])
         tau = task.tau.astype(np.float64)
         raw, names = task.unscaled(J), task.cost_names
         return {

@@ -38,7 +38,7 @@ def test_columns_of_the_log_are_kept_once_and_read_back_as_they_were(tmp_path):
     np.testing.assert_array_equal(policies[1].mlp.weights[0], wide.mlp.weights[0])
     assert from_log(folder.members[1].kind)
     assert not from_log("fallback")
-    assert SavedMember(13, "clone of a", 1.0).name == "the clone of a"
+    assert SavedMember(13, "clone of a", 1.0).name == "an imitation of a of the log"
 
 
 def test_named_sources_are_cohorts_and_a_fifth_of_each_is_held_out():

@@ -4,7 +4,6 @@ import threading
 import time
 from concurrent.futures import CancelledError
 from dataclasses import replace
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,21 +11,26 @@ import numpy as np
 import pytest
 
 from slater.deep.ope import ensemble as ensembles
-from slater.deep.ope import evidence as evidences
 from slater.deep.ope import study as studies
 from slater.deep.ope.beside import side_by_side
-from slater.deep.ope.choice import NEARLY, _by_log_alone
 from slater.deep.ope.cloning import CloneSettings, clone_many, thorough_clones
 from slater.deep.ope.cohorts import Cohorts, outcomes
 from slater.deep.ope.ensemble import EnsembleSettings, fit_ensemble, joined, networks_apart
-from slater.deep.ope.evidence import evidence
-from slater.deep.ope.study import study
+from slater.deep.ope.in_sample import InSampleSettings
+from slater.deep.ope.study import StudySettings, study
 from slater.deep.task import state_task
 from slater.limits import resolve_limits
 
 from . import worlds
-from .test_worlds import QUICK
 
+QUICK = StudySettings(
+    cohorts=3,
+    ensemble=EnsembleSettings(copies=3, steps=1500, hidden=(32, 32), outcome_hidden=(32, 32), batch_size=64),
+    clones=CloneSettings(steps=1500, chunk=500, hidden=(32, 32), batch_size=64),
+    in_sample=InSampleSettings(
+        steps=2000, hidden=(32, 32), multipliers=(0.0, 1.0, float("inf")), expectile=0.9
+    ),
+)
 TINY = replace(
     QUICK, ensemble=replace(QUICK.ensemble, steps=40), clones=replace(QUICK.clones, steps=40, chunk=20),
     steering=1, enough_sources=2,
@@ -156,60 +160,6 @@ def test_of_several_clones_the_one_is_kept_that_does_what_its_cohort_did():
         assert same(kept, found.policies)
 
 
-def test_a_second_study_is_made_where_the_first_is_wrong_and_only_there(tmp_path, monkeypatch):
-    data, task = two_sources()
-    monkeypatch.setattr(type(TINY), "thorough", property(lambda own: replace(own, cohorts=4, steering=0)))
-    wrong = evidence(task, data, TINY, tmp_path)  # 40 iterations: nothing is right
-    assert len(list(tmp_path.glob("study-*.safetensors"))) == 3  # the last one with squared errors
-    assert wrong.study.steering == 0
-    assert same(wrong.steering, study(data, task, TINY, tmp_path).ensemble)
-    assert evidence(task, data, TINY, tmp_path) is wrong  # asked again after the game
-    alone = evidence(task, data, TINY, tmp_path / "alone", thorough=False)
-    assert len(list((tmp_path / "alone").glob("study-*.safetensors"))) == 1
-    assert alone.study.steering == 1
-    right = evidence(task, data, replace(QUICK, steering=1, enough_sources=2), tmp_path / "right")
-    assert right.verdict.settled
-    assert len(list((tmp_path / "right").glob("study-*.safetensors"))) == 1
-
-
-@pytest.mark.parametrize(
-    ("right", "taken"),
-    [
-        ({"quick": 4, "thorough": 4, "squared": 4}, "quick"),
-        ({"quick": 3, "thorough": 4, "squared": 4}, "thorough"),
-        ({"quick": 0, "thorough": 3, "squared": 4}, "squared"),
-        ({"quick": 4, "thorough": 0, "squared": 3}, "quick"),
-        ({"quick": 0, "thorough": 0, "squared": 3}, "squared"),
-        ({"quick": 0, "thorough": 3, "squared": 2}, "thorough"),
-        ({"quick": 0, "thorough": 0, "squared": 0}, "thorough"),
-        # one that passes since clones are excused, 3.5: better than none, and worse than right about all
-        ({"quick": 0, "thorough": 3.5, "squared": 4}, "squared"),
-        ({"quick": 0, "thorough": 3.5, "squared": 3}, "thorough"),
-        ({"quick": 0, "thorough": 2.5, "squared": 3.5}, "squared"),
-        ({"quick": 0, "thorough": 2.5, "squared": 3}, "thorough"),
-    ],
-)
-def test_the_evidence_is_of_the_first_study_that_passes_or_else_is_right_about_most(
-    right, taken, tmp_path, monkeypatch
-):
-    data, task = two_sources()
-
-    def studied(dataset, task, settings, *_):
-        name = "quick" if settings.steering else "squared" if settings.ensemble.squared else "thorough"
-        return SimpleNamespace(name=f"{name} {right}", ensemble=None, replays=lambda _: None, which=name)
-
-    def checked(task, own, *_):
-        count = right[own.which]
-        passes = count == 4 or count % 1 == 0.5
-        judge = SimpleNamespace(right=np.arange(4) < int(count), passes=passes)
-        return SimpleNamespace(settled=count == 4, best=judge if passes else None, judge=judge)
-
-    monkeypatch.setattr(evidences, "study", studied)
-    monkeypatch.setattr(evidences, "verdict", checked)
-    monkeypatch.setattr(evidences, "Rollouts", lambda *_: None)
-    assert evidence(task, data, TINY, tmp_path).study.which == taken
-
-
 def test_networks_of_squared_errors_sample_no_noise():
     """x' = x + .2 a + .1 xi: a likelihood finds the noise, squared errors find the same mean."""
     data, task = two_sources()
@@ -224,27 +174,6 @@ def test_networks_of_squared_errors_sample_no_noise():
     assert np.all(np.asarray(log_std) > -2)
     np.testing.assert_allclose(least, ensembles.LOG_STD[0], atol=1e-6)
     assert float(jnp.sqrt(jnp.mean((mean - same_mean) ** 2))) < 0.2
-
-
-@pytest.mark.parametrize(
-    ("known", "weights"),
-    [
-        ([False, False, False, False], [0.9, 0.1, 0.0, 0.0]),  # nothing is known: all are mixed
-        ([False, False, False, True], [0.9, 0.1, 0.0, 0.0]),  # the only one that is known has no return
-        ([False, True, False, False], [0.9, 0.1, 0.0, 0.0]),  # and this one breaks the limit
-        ([True, False, False, True], [0.9, 0.1, 0.0, 0.0]),  # these lose more than a little
-        ([False, False, True, False], [0.0, 0.0, 1.0, 0.0]),  # this one loses little
-    ],
-)
-def test_without_an_estimator_clones_that_are_known_are_preferred_only_where_that_costs_little(
-    known, weights
-):
-    by_log = np.array([[300.0, 0.0], [500.0, 100.0], [319.0, 9.0], [10.0, 0.0]])
-    if not known[2]:
-        by_log[2] = 0.0
-    found = _by_log_alone(by_log, np.array(known), np.array([10.0]))
-    np.testing.assert_allclose(found, weights, atol=1e-9)
-    assert found @ by_log[:, 0] >= NEARLY * 320 - 1e-9
 
 
 def test_two_held_out_episodes_have_the_error_of_their_cohort():

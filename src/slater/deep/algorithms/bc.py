@@ -39,7 +39,7 @@ from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import Categorical, Gaussian, PolicyNetwork, make_policy
 from slater.deep.task import Task
 from slater.errors import InputError
-from slater.policy import CategoricalPolicy, GaussianPolicy
+from slater.policy import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy
 
 __all__ = ["BC", "BCConfig", "BCSafe", "BCSafeConfig", "choose_episodes"]
 
@@ -108,7 +108,7 @@ class Conditioned(PolicyNetwork):
         """That of the inner policy at the target."""
         return self.inner.entropy(self.told(obs, self.target), key)
 
-    def export(self, task: Task) -> GaussianPolicy | CategoricalPolicy:
+    def export(self, task: Task) -> GaussianPolicy | GaussianMixturePolicy | CategoricalPolicy:
         """The target becomes part of the first layer's bias: a policy of the observation alone."""
         weight, bias = self.mlp.weights[0], self.mlp.biases[0]
         fixed: PolicyNetwork = eqx.tree_at(

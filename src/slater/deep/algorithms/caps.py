@@ -51,8 +51,7 @@ from slater.deep.game.timed import horizon_of
 from slater.deep.nets.critic import Critic
 from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import Categorical, Gaussian, PolicyNetwork
-from slater.deep.ope.model import counts_episodes
-from slater.deep.task import Task
+from slater.deep.task import Task, counts_episodes
 from slater.errors import InputError
 from slater.policy.layers import Layers
 from slater.policy.switching import SwitchingPolicy

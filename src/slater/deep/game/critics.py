@@ -5,8 +5,7 @@
 
 What E_D is on networks is what the classes here differ in: `HingeCritics` take it as printed,
 `SquaredCritics` as a squared double-Q residual with target networks, which learns where the printed form
-stalls; `TimedCritics` do the same for sums up to the horizon. E_D and A_D themselves are in
-`slater.deep.game.bellman`.
+stalls. E_D and A_D themselves are in `slater.deep.game.bellman`.
 """
 
 from __future__ import annotations
@@ -31,13 +30,12 @@ from slater.deep.game.bellman import (
     sized_loss,
     squared_bellman_error,
 )
-from slater.deep.game.timed import horizon_of, time_entry, timed_task, with_time
 from slater.deep.nets.critic import Critic, make_critics
 from slater.deep.nets.mlp import polyak
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.task import Task
 
-__all__ = ["Critics", "CriticsState", "HingeCritics", "Lagrangian", "SquaredCritics", "TimedCritics"]
+__all__ = ["Critics", "CriticsState", "HingeCritics", "Lagrangian", "SquaredCritics"]
 
 #: per utility (reward, then costs) its copies
 Networks = tuple[tuple[Critic, ...], ...]
@@ -251,28 +249,3 @@ class SquaredCritics(Critics):
     ) -> Array:
         E = squared_bellman_error(delta, residual(f_sa, batch.u[:, u], futures[u], batch.discount))
         return sized_loss(E, A, 2.0 * self.C, "bellman" if self.size == "auto" else self.size)
-
-
-@dataclass(frozen=True)
-class TimedCritics(SquaredCritics):
-    """Sums up to the horizon of an episode (`slater.deep.game.timed`); the policy does not see the time."""
-
-    def init(self, task: Task, key_f: Array, key_g: Array) -> CriticsState:
-        """All at random; refused where no horizon is known."""
-        horizon_of(task)
-        return super().init(task, key_f, key_g)
-
-    def seen_task(self, task: Task) -> Task:
-        """With one entry more."""
-        return timed_task(task)
-
-    def seen(self, task: Task, batch: Batch) -> Batch:
-        """With the time."""
-        return with_time(task, batch)
-
-    def lagrangian(self, task: Task, state: CriticsState, multipliers: Array, batch: Batch) -> Lagrangian:
-        """The same at the times of `batch`."""
-        z, time = super().lagrangian(task, state, multipliers, batch), time_entry(task, batch.time)
-        return replace(
-            z, f=AtTimes(state.f[0], time), g=tuple(AtTimes(copies[0], time) for copies in state.g)
-        )

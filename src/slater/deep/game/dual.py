@@ -27,12 +27,10 @@ __all__ = [
     "DualState",
     "ExcessPlayer",
     "ExponentiatedGradient",
-    "Fixed",
     "Greedy",
     "GreedyBox",
     "Outcome",
     "ProjectedGradient",
-    "ProportionalIntegral",
     "project_simplex",
     "relative_excess",
 ]
@@ -206,52 +204,6 @@ class ExponentiatedGradient(ExcessPlayer):
         """One mirror step; the exponents stay within +-20, so that no weight dies."""
         memory = jnp.clip(state.memory + self.rate * excess, -20.0, 20.0)
         return DualState(self.multiplier_bound * self._weights(memory), memory)
-
-
-@dataclass(frozen=True)
-class Fixed(ExcessPlayer):
-    """Stays where it was put: for games at a grid of given multipliers, that fill the frontier."""
-
-    multiplier_bound: float
-    start: float = 0.0
-
-    def init(self, costs: int) -> DualState:
-        """Every multiplier at `start` / I."""
-        return DualState(jnp.full(costs, self.start / costs), jnp.zeros(0))
-
-    def restart(self, state: DualState, multipliers: Array) -> DualState:
-        """At `multipliers`, within B Delta^I."""
-        return DualState(project_simplex(multipliers, self.multiplier_bound), state.memory)
-
-    def update(self, state: DualState, excess: Array) -> DualState:
-        """No move."""
-        del excess
-        return state
-
-
-@dataclass(frozen=True)
-class ProportionalIntegral(ExcessPlayer):
-    """PI control: lambda = projection of gain * excess + integral, the integral itself kept in B Delta^I."""
-
-    multiplier_bound: float
-    rate: float
-    gain: float
-    start: float = 0.0
-
-    def init(self, costs: int) -> DualState:
-        """Every multiplier, and the integral, at `start` / I."""
-        integral = jnp.full(costs, self.start / costs)
-        return DualState(integral, integral)
-
-    def restart(self, state: DualState, multipliers: Array) -> DualState:
-        """The integral at `multipliers`."""
-        del state
-        return DualState(multipliers, jnp.copy(multipliers))
-
-    def update(self, state: DualState, excess: Array) -> DualState:
-        """Move the integral, then add the proportional part."""
-        integral = project_simplex(state.memory + self.rate * excess, self.multiplier_bound)
-        return DualState(project_simplex(integral + self.gain * excess, self.multiplier_bound), integral)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 All players share one interface: `init` gives a policy at random, `warm` makes it a clone of the data's,
 `update` moves it along z, `start` puts it at a given policy. `PolicyGradient` is Algorithm 2's,
 `NaturalGradient` is exponential weights on the logits of a network over discrete actions,
-`AnchoredGradient` is mirror descent from the policy that it was started at, `TrustRegion` the same within a
-given divergence, and `WeightedRegression` the same by regression on the data's actions.
+`AnchoredGradient` is mirror descent from the policy that it was started at.
 """
 
 from __future__ import annotations
@@ -32,14 +31,7 @@ __all__ = [
     "PolicyGradient",
     "Primal",
     "PrimalState",
-    "TrustRegion",
-    "TrustState",
-    "WeightedRegression",
 ]
-
-
-#: largest weight of a row in a regression, so that no few rows make up a policy
-MOST_WEIGHT = 20.0
 
 
 class PrimalState(eqx.Module):
@@ -55,31 +47,26 @@ class AnchoredState(PrimalState):
     anchor: PolicyNetwork
 
 
-class TrustState(AnchoredState):
-    """And the logarithm of the weight that holds it, a scalar."""
-
-    log_weight: Array
-
-
 @dataclass(frozen=True)
 class Primal(abc.ABC):
     """A pi-player.
 
     learning_rate, warm_rate: of Adam, in the game and while cloning
     log_std_max, log_std_min: range of a Gaussian policy's log standard deviation before the tanh
-    clone_weight: weight of -log pi(a|s) in the loss, relative to the mean size of f
+    components: Gaussians that continuous actions are drawn from
     """
 
     hidden: tuple[int, ...]
     learning_rate: float
     warm_rate: float
     log_std_max: float = 2.0
-    clone_weight: float = 0.0
     log_std_min: float = -20.0
+    components: int = 1
 
     def init(self, task: Task, key: Array) -> PrimalState:
         """A policy at random."""
-        return self.start(make_policy(task, self.hidden, key, (self.log_std_min, self.log_std_max)))
+        noise = (self.log_std_min, self.log_std_max)
+        return self.start(make_policy(task, self.hidden, key, noise, self.components))
 
     def start(self, policy: PolicyNetwork) -> PrimalState:
         """The player at `policy`, with nothing remembered."""
@@ -98,10 +85,7 @@ class Primal(abc.ABC):
         """One step of Adam on `loss`."""
 
         def loss(policy: PolicyNetwork) -> Array:
-            value = self.loss(task, policy, z, batch, draw_keys(key).s)
-            if self.clone_weight > 0:
-                value -= self.clone_weight * _size(z, batch) * jnp.mean(policy.log_prob(batch.s, batch.a))
-            return value + self.held(state, policy, z, batch)
+            return self.loss(task, policy, z, batch, draw_keys(key).s) + self.held(state, policy, z, batch)
 
         value, grads = jax.value_and_grad(loss)(state.policy)
         updates, opt = optax.adam(self.learning_rate).update(grads, state.opt)
@@ -148,72 +132,6 @@ class AnchoredGradient(PolicyGradient):
         """The weighted divergence from the start, over the data's states."""
         assert isinstance(state, AnchoredState)  # by start
         return self.anchor_weight * _size(z, batch) * jnp.mean(policy.divergence(state.anchor, batch.s))
-
-
-@dataclass(frozen=True)
-class TrustRegion(AnchoredGradient):
-    """The anchored player with a weight that is found: KL(pi || start) is to be `divergence` nats a step.
-
-        log weight <- log weight + rate cut(KL / divergence - 1),    cut to [-1, 1]
-
-    from `anchor_weight` on. One weight means another distance on every task and at every multiplier; how far
-    from the data's policies critics can be believed is a distance.
-    """
-
-    divergence: float = 0.1
-    rate: float = 0.01
-
-    def start(self, policy: PolicyNetwork) -> TrustState:
-        """The player at `policy`, held to it."""
-        held = super().start(policy)
-        return TrustState(held.policy, held.opt, held.anchor, jnp.log(jnp.asarray(self.anchor_weight)))
-
-    def held(self, state: PrimalState, policy: PolicyNetwork, z: Lagrangian, batch: Batch) -> Array:
-        """The divergence from the start at the weight that the state has."""
-        assert isinstance(state, TrustState)  # by start
-        return (
-            jnp.exp(state.log_weight) * _size(z, batch) * jnp.mean(policy.divergence(state.anchor, batch.s))
-        )
-
-    def update(
-        self, task: Task, state: PrimalState, z: Lagrangian, batch: Batch, key: Array
-    ) -> tuple[PrimalState, dict[str, Array]]:
-        """One step of the policy, then one of the weight."""
-        moved, told = super().update(task, state, z, batch, key)
-        assert isinstance(moved, TrustState)  # by start
-        excess = jnp.mean(moved.policy.divergence(moved.anchor, batch.s)) / self.divergence - 1.0
-        weight = moved.log_weight + self.rate * jnp.clip(excess, -1.0, 1.0)
-        return replace(moved, log_weight=weight), told
-
-
-@dataclass(frozen=True)
-class WeightedRegression(AnchoredGradient):
-    """Mirror descent by regression on the data's actions, weighted by what they are worth (AWR, CRR):
-
-        minimises  -E_D[w log pi(a|s)] / E_D[w] + hold KL(pi || start),
-        w = exp(min(A / (temperature sd(A)), log MOST_WEIGHT)),    A = z(s, a) - z(s, pi)
-
-    with sd over the minibatch. On data of one policy and without `hold` the minimiser is that policy times
-    exp(z / (temperature sd(A))). No critic is asked about actions that nobody took, but for z(s, pi), which
-    enters as a baseline. `hold` keeps the rows of other sources from making the policy a mean of all.
-    """
-
-    temperature: float = 1.0
-    hold: float = 1.0
-
-    def loss(self, task: Task, policy: PolicyNetwork, z: Lagrangian, batch: Batch, key: Array) -> Array:
-        """The weighted likelihood of the data's actions, negative."""
-        del task
-        gain = jax.lax.stop_gradient(z(batch.s, batch.a) - z(batch.s, policy.choice(batch.s, key)))
-        size = self.temperature * jnp.maximum(jnp.std(gain), 1e-9)
-        weight = jnp.exp(jnp.minimum(gain / size, jnp.log(MOST_WEIGHT)))
-        return -jnp.sum(weight * policy.log_prob(batch.s, batch.a)) / jnp.sum(weight)
-
-    def held(self, state: PrimalState, policy: PolicyNetwork, z: Lagrangian, batch: Batch) -> Array:
-        """The divergence from the start, in nats like the likelihood."""
-        del z
-        assert isinstance(state, AnchoredState)  # by start
-        return self.hold * jnp.mean(policy.divergence(state.anchor, batch.s))
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from jax import Array
 
 from slater.deep.nets.mlp import MLP
 from slater.deep.task import Task
-from slater.policy import CategoricalPolicy, GaussianPolicy, SavedPolicy
+from slater.policy import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy, SavedPolicy
 
-__all__ = ["Categorical", "Exportable", "Gaussian", "PolicyNetwork", "make_policy"]
+__all__ = ["Categorical", "Exportable", "Gaussian", "GaussianMixture", "PolicyNetwork", "make_policy"]
 
 
 class Exportable(Protocol):
@@ -55,7 +55,7 @@ class PolicyNetwork(eqx.Module):
         raise NotImplementedError(f"a {type(self).__name__} has no divergence in closed form")
 
     @abc.abstractmethod
-    def export(self, task: Task) -> GaussianPolicy | CategoricalPolicy:
+    def export(self, task: Task) -> GaussianPolicy | GaussianMixturePolicy | CategoricalPolicy:
         """The same policy in NumPy, taking raw observations and giving actions in the data's units."""
 
 
@@ -109,6 +109,68 @@ class Gaussian(PolicyNetwork):
         )  # fmt: skip
 
 
+class GaussianMixture(PolicyNetwork):
+    """Squashed mixture of K Gaussians: what a log says where its operators act in several modes.
+
+    The network gives K logits, then K means and K log standard deviations of every dimension before the tanh.
+    """
+
+    mlp: MLP
+    components: int = eqx.field(static=True)
+    log_std_range: tuple[float, float] = eqx.field(static=True)
+
+    def _moments(self, obs: Array) -> tuple[Array, Array, Array]:
+        """Log-weights (batch, K), means and log standard deviations (batch, K, action_dim)."""
+        out = self.mlp(obs)
+        logits, rest = out[..., : self.components], out[..., self.components :]
+        mean, log_std = jnp.split(rest.reshape(*rest.shape[:-1], self.components, -1), 2, axis=-1)
+        return jax.nn.log_softmax(logits, axis=-1), mean, jnp.clip(log_std, *self.log_std_range)
+
+    def _drawn(self, obs: Array, key: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+        """One sample before the tanh, (batch, action_dim), with gradients through its component's moments."""
+        key_which, key_noise = jax.random.split(key)
+        moments = log_weight, mean, log_std = self._moments(obs)
+        which = jax.random.categorical(key_which, jax.lax.stop_gradient(log_weight))[..., None, None]
+        mean, log_std = (jnp.take_along_axis(x, which, axis=-2)[..., 0, :] for x in (mean, log_std))
+        return mean + jnp.exp(log_std) * jax.random.normal(key_noise, mean.shape), moments
+
+    def choice(self, obs: Array, key: Array) -> Array:
+        """One sample, (batch, action_dim); reparameterised within its component, which is drawn."""
+        return jnp.tanh(self._drawn(obs, key)[0])
+
+    def _log_density(self, u: Array, moments: tuple[Array, Array, Array]) -> Array:
+        log_weight, mean, log_std = moments
+        normal = -0.5 * ((u[..., None, :] - mean) * jnp.exp(-log_std)) ** 2 - log_std
+        inside = jnp.sum(normal - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
+        slope = 2.0 * (jnp.log(2.0) - u - jax.nn.softplus(-2.0 * u))
+        return jax.nn.logsumexp(log_weight + inside, axis=-1) - jnp.sum(slope, axis=-1)
+
+    def log_prob(self, obs: Array, choice: Array) -> Array:
+        """Density of the squashed action, with the tanh's change of volume."""
+        return self._log_density(jnp.arctanh(jnp.clip(choice, -0.999, 0.999)), self._moments(obs))
+
+    def entropy(self, obs: Array, key: Array) -> Array:
+        """By one sample."""
+        return -self._log_density(*self._drawn(obs, key))
+
+    def divergence(self, other: PolicyNetwork, obs: Array) -> Array:
+        """The upper bound KL(weights) + sum_k weight_k KL(component k), exact where components stay apart."""
+        assert isinstance(other, GaussianMixture)
+        (log_w, mean, log_std), (log_wo, mean_o, log_std_o) = self._moments(obs), other._moments(obs)
+        square = (jnp.exp(2.0 * log_std) + (mean - mean_o) ** 2) * jnp.exp(-2.0 * log_std_o)
+        apart = jnp.sum(log_std_o - log_std + 0.5 * (square - 1.0), axis=-1)
+        return jnp.sum(jnp.exp(log_w) * (log_w - log_wo + apart), axis=-1)
+
+    def export(self, task: Task) -> GaussianMixturePolicy:
+        """A `GaussianMixturePolicy` in the data's units."""
+        assert task.action_low is not None
+        assert task.action_high is not None
+        return GaussianMixturePolicy(
+            *_layers(self.mlp), task.obs_mean, task.obs_std,
+            task.action_low, task.action_high, self.log_std_range, self.components,
+        )  # fmt: skip
+
+
 class Categorical(PolicyNetwork):
     """Softmax over a finite set of actions."""
 
@@ -145,10 +207,16 @@ def _layers(mlp: MLP) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
 
 
 def make_policy(
-    task: Task, hidden: Sequence[int], key: Array, log_std_range: tuple[float, float] = (-20.0, 2.0)
-) -> PolicyNetwork:
-    """A policy for the problem's actions: softmax over discrete ones, else a squashed Gaussian."""
+    task: Task, hidden: Sequence[int], key: Array, log_std_range: tuple[float, float] = (-20.0, 2.0),
+    components: int = 1,
+) -> PolicyNetwork:  # fmt: skip
+    """A policy for the problem's actions: softmax over discrete ones, else a squashed Gaussian, or a mixture
+    of several `components`.
+    """
     if task.discrete:
         # a small last layer starts near the uniform policy, pi_1 of Algorithm 1
         return Categorical(MLP([task.obs_dim, *hidden, task.action_dim], key, last_scale=0.01))
+    if components > 1:
+        outputs = components * (1 + 2 * task.action_dim)
+        return GaussianMixture(MLP([task.obs_dim, *hidden, outputs], key), components, log_std_range)
     return Gaussian(MLP([task.obs_dim, *hidden, 2 * task.action_dim], key), log_std_range)

@@ -4,7 +4,7 @@ An estimator is a frozen dataclass of settings; everything that changes is in a 
 own), so that runs can be resumed, stacked and compiled:
 
     init      the state before the first iteration
-    studied   takes over networks that the study of the log fitted, if the estimator lives off those
+    studied   takes over the networks of the log model, if the estimator lives off those
     fit       iterations before the game that serve every policy (a learned model); `fit_steps` of them
     update    iterations for one policy at the end of a round (fitted Q); `policy_steps` of them
     value     J of a policy by the state, cheap enough for every round: an `Estimate`
@@ -35,7 +35,7 @@ from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.task import Task
 
 if TYPE_CHECKING:
-    from slater.deep.ope.ensemble import Ensemble
+    from slater.deep.log_model.dynamics import Dynamics
 
 __all__ = ["Careful", "Check", "Estimate", "Estimator", "Tick", "fitted"]
 
@@ -111,9 +111,9 @@ class Estimator(abc.ABC, Generic[EstimatorState]):
     def init(self, task: Task, key: Array) -> EstimatorState:
         """The state before the first iteration."""
 
-    def studied(self, state: EstimatorState, ensemble: Ensemble) -> EstimatorState:
-        """The state with what it takes of the ensemble of the log's study; nothing by default."""
-        del ensemble
+    def studied(self, state: EstimatorState, dynamics: Dynamics) -> EstimatorState:
+        """The state with what it takes of the log model; nothing by default."""
+        del dynamics
         return state
 
     def fit(

@@ -24,9 +24,7 @@ from numpy.typing import NDArray
 from slater.data import Dataset
 from slater.deep.batches import transitions
 from slater.deep.ope.cloning import HELD_ROWS, CloneSettings, clone_many, drawn_rows, log_likelihoods
-from slater.deep.ope.ensemble import rollout_length
-from slater.deep.ope.model import counts_episodes
-from slater.deep.task import Task, raw_utilities
+from slater.deep.task import Task, counts_episodes, raw_utilities, rollout_length
 from slater.mixing import lp_weights
 
 __all__ = ["Cohorts", "Reference", "cohort_rows", "episode_of_rows", "find_cohorts", "outcomes", "reference"]

@@ -42,12 +42,11 @@ from slater.deep.compiled import jit_once
 from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Tick
-from slater.deep.ope.model import LARGEST_CHANGE, counts_episodes
-from slater.deep.task import Task, normalised
+from slater.deep.task import Task, counts_episodes, in_j_units, normalised, rollout_length
 
 __all__ = [
     "Ensemble", "EnsembleSettings", "Values", "acted", "careful", "ensemble_values", "fit_ensemble",
-    "in_j_units", "joined", "networks_apart", "random_ensemble", "rolled", "rollout_length",
+    "joined", "networks_apart", "random_ensemble", "rolled",
     "thorough_ensemble",
 ]  # fmt: skip
 
@@ -55,6 +54,8 @@ __all__ = [
 LOG_STD = (-7.0, 1.0)
 #: iterations of a fit between two words on it
 TOLD_EVERY = 1_000
+#: a change of state of more than this many root mean squares is a fault of a simulator or of a network
+LARGEST_CHANGE = 10.0
 #: weight of the outcomes' losses beside the state's
 OUTCOME_WEIGHT = 4.0
 
@@ -332,15 +333,6 @@ def _silenced(ensemble: Ensemble) -> Ensemble:
     return found
 
 
-def rollout_length(task: Task) -> int:
-    """Steps of a rollout: the horizon, or less where a discounted sum has but 1% of its weight left."""
-    cut = math.ceil(math.log(0.01) / math.log(max(task.gamma, 0.01)))
-    horizon = task.units.horizon
-    if horizon is None:
-        return cut
-    return horizon if counts_episodes(task) else min(horizon, cut)
-
-
 def acted(discrete: bool, policy: PolicyNetwork, s: Array, key_choice: Array, key_action: Array) -> Array:
     """An action of `policy` in each of the states (n, obs_dim), as networks take it, (n, action_dim)."""
     a = policy.choice(s, key_choice)
@@ -377,13 +369,6 @@ def rolled(
     keys = jax.random.split(key, ensemble.copies)
     found: tuple[Array, Array, Array] = jax.vmap(one)((ensemble.dynamics, ensemble.outcomes), keys)
     return found
-
-
-def in_j_units(task: Task) -> NDArray[np.float64]:
-    """What sums of scaled utilities over a rollout and its length are divided by, (2+I,): J-units, steps."""
-    gamma, length = task.gamma, rollout_length(task)
-    size = length * (1.0 - gamma) if counts_episodes(task) else 1.0 - gamma**length
-    return np.append(np.full(1 + task.costs, size), 1.0)
 
 
 def ensemble_values(

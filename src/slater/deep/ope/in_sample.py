@@ -34,11 +34,9 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset
 from slater.deep.batches import transitions
-from slater.deep.game.primal import MOST_WEIGHT
+from slater.deep.candidates.in_sample import MOST_WEIGHT
 from slater.deep.nets.mlp import MLP
-from slater.deep.ope.ensemble import rollout_length
-from slater.deep.ope.model import counts_episodes
-from slater.deep.task import Task, raw_utilities
+from slater.deep.task import Task, counts_episodes, raw_utilities, rollout_length
 
 __all__ = ["InSampleSettings", "gains", "row_weights"]
 

@@ -66,12 +66,17 @@ from slater.deep.ope.ensemble import (
     joined,
     networks_apart,
     random_ensemble,
-    rollout_length,
     thorough_ensemble,
 )
 from slater.deep.ope.in_sample import InSampleSettings, gains, row_weights
-from slater.deep.ope.model import counts_episodes
-from slater.deep.task import Task, normalised, raw_utilities, scaled_actions
+from slater.deep.task import (
+    Task,
+    counts_episodes,
+    normalised,
+    raw_utilities,
+    rollout_length,
+    scaled_actions,
+)
 from slater.errors import InputError
 
 __all__ = ["Study", "StudySettings", "can_be_studied", "study"]

@@ -6,20 +6,19 @@ showed that they fail on networks:
     critics    E_D as a squared double-Q residual with target networks instead of the hinge
     rounds     Algorithm 1's order: joint iterations of critics and policy, then OPE of that policy, then one
                step of lambda; in closed loop a late or biased estimator is the whole error (`schedule.py`)
-    study      before the game the log is studied, once for all runs on it: clones of its cohorts, and an
-               ensemble of models (`slater.deep.ope.study`)
-    estimator  rollouts of whole episodes, in the unit of the limit, in a network of that ensemble; for
-               one-hot observations, FQE from scratch in every round
-    start      clones of the log's cohorts that are best at the limits' prices, one after the other, and
-               those prices as multipliers; critics regressed on the data's returns
+    log model  before the game the log is fitted, once for all runs on it: its behaviours, their clones and
+               other candidates, its dynamics (`slater.deep.log_model`)
+    estimator  rollouts of whole episodes in the log model, in the unit of the limit; for one-hot
+    observations,
+               FQE from scratch in every round
+    start      the log's candidates that are best at the limits' prices, one after the other, and those prices
+               as multipliers; critics regressed on the data's returns
     primal     mirror descent from the start: the policy stays where critics and estimates can be believed;
                for one-hot observations and discrete actions the natural gradient, whose logits cannot die
     dual       exponentiated gradient on the relative excess
-    output     the mixture that a linear program finds among clones and kept policies, on bounds by networks
-               that steered nothing (`slater.deep.ope.choice`)
-
-The preset `model` is the default of before: a model of the run's own steers and chooses, the game starts
-from a clone of all data, and a clone of the data's safe part is one more policy (`fallback.py`).
+    output     the mixture that a cone program finds among the log's candidates and the game's policies, on
+    the
+               joint posterior of what they are worth (`slater.deep.ope.posterior`)
 
 Every part is an object behind the interface of its family, chosen by name in `parts.py`.
 """
@@ -41,6 +40,7 @@ from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Config, Member, fit_phases, fit_preparation
 from slater.deep.algorithms.pdca import parts
 from slater.deep.algorithms.pdca.config import PDCAConfig
+from slater.deep.algorithms.pdca.output import certificate
 from slater.deep.algorithms.pdca.paper import PaperPDCA
 from slater.deep.algorithms.pdca.schedule import MOVES, Schedule
 from slater.deep.algorithms.registry import register
@@ -48,16 +48,16 @@ from slater.deep.batches import Batch, Data, draw_keys
 from slater.deep.game.critics import CriticsState
 from slater.deep.game.dual import DualState, Outcome
 from slater.deep.game.primal import PrimalState
+from slater.deep.log_model.log_model import has_levels, hidden_for, suits_a_model
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Check, Tick
-from slater.deep.ope.model import suits_a_model
-from slater.deep.ope.study import can_be_studied
 from slater.deep.task import Task
+from slater.limit_status import LimitStatus
 
 __all__ = ["PDCA", "PDCAState"]
 
 #: settings that are lengths of phases
-PHASES = ("warm_steps", "model_steps", "joint_steps", "ope_steps")
+PHASES = ("warm_steps", "joint_steps", "ope_steps")
 
 
 #: what the prices of the limits are multiplied by at the starts, cycle after cycle of them; and the least of
@@ -70,15 +70,16 @@ def _chosen(config: PDCAConfig, estimator: str, discrete: bool) -> PDCAConfig:
     not.
     """
     if config.estimator == "auto":
-        own = estimator if estimator != "ensemble" or config.mixture in ("auto", "bounds") else "model"
-        config = replace(config, estimator=own)
+        asks = config.mixture in ("auto", "posterior")
+        config = replace(config, estimator=estimator if asks else "fqe")
+    with_log = config.estimator == "rollouts"
     if config.mixture == "auto":
-        config = replace(config, mixture="bounds" if config.estimator == "ensemble" else "lp")
+        config = replace(config, mixture="posterior" if with_log else "lp")
     if config.primal == "auto":
         natural = "natural" if discrete and config.temperature > 0 else "gradient"
-        config = replace(config, primal="anchored" if config.estimator == "ensemble" else natural)
+        config = replace(config, primal="anchored" if with_log else natural)
     if config.dual == "auto":
-        from_log = config.primal in parts.FROM_THE_LOG
+        from_log = config.primal == "anchored"
         config = replace(config, dual="exponentiated_gradient" if from_log else "projected_gradient")
     return config
 
@@ -86,8 +87,8 @@ def _chosen(config: PDCAConfig, estimator: str, discrete: bool) -> PDCAConfig:
 class PDCAState(eqx.Module):
     """Everything that changes: the state of every part, and
 
-    starts: policies that the game is played from, leaves with an axis S first; () where it has no parts
-    start_cohorts: (S,) the cohorts of the log whose clones they are; start_prices: (I,) of the limits there
+    starts: candidates that the game is played from, leaves with an axis S first; () where it has no parts
+    start_prices: (I,) of the limits there
     multiplier_mean: (I,) mean of the multipliers played, lambda_bar of the paper
     estimate: (1+I,) the last pessimistic estimate of J(pi), in J-units of the scaled utilities
     """
@@ -96,9 +97,7 @@ class PDCAState(eqx.Module):
     estimator: Any
     primal: PrimalState
     dual: DualState
-    output: Any
     starts: Any
-    start_cohorts: Array
     start_prices: Array
     multiplier_mean: Array
     estimate: Array
@@ -116,31 +115,31 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     Config: ClassVar[type[Config]] = PDCAConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fqe": {"estimator": "fqe", "joint_steps": 1_000, "steps": 37_000},
-        "model": {"estimator": "model", "steps": 32_030},
     }
     variants: ClassVar[Mapping[str, type[Algorithm[Any, Any]]]] = dict.fromkeys(PaperPDCA.presets, PaperPDCA)
 
     def __init__(self, config: PDCAConfig) -> None:
         """Put the parts together; what is `auto` is what suits continuous data until `config_for`."""
         super().__init__(config)
-        chosen = _chosen(config, "ensemble", discrete=False)
+        chosen = _chosen(config, "rollouts", discrete=False)
         self.critics = parts.CRITICS[config.critic](config)
         self.estimator = parts.ESTIMATORS[chosen.estimator](config)
         self.primal = parts.PRIMALS[chosen.primal](config)
         self.dual = parts.DUALS[chosen.dual](config)
-        self.output = parts.OUTPUTS[chosen.mixture](config, self.estimator)
+        self.output = parts.OUTPUTS[chosen.mixture](config)
         self.schedule = Schedule(
             config.steps, config.warm_steps, self.estimator.fit_steps, config.joint_steps,
-            self.estimator.policy_steps, config.start_rounds if chosen.primal in parts.FROM_THE_LOG else 0,
+            self.estimator.policy_steps, config.start_rounds if chosen.primal == "anchored" else 0,
         )  # fmt: skip
 
     def config_for(self, dataset: Dataset | StoredDataset) -> PDCAConfig:
         """The settings with what is `auto` decided by the data, and phases that fit into steps."""
-        estimator = "fqe"
-        if suits_a_model(dataset):
-            studied = self.config.mixture in ("auto", "bounds") and can_be_studied(dataset)
-            estimator = "ensemble" if studied else "model"
-        return self._shortened(_chosen(self.config, estimator, dataset.discrete))
+        chosen = _chosen(self.config, "rollouts" if suits_a_model(dataset) else "fqe", dataset.discrete)
+        if chosen.levels is None and chosen.estimator == "rollouts":
+            chosen = replace(chosen, levels=has_levels(dataset))
+        if chosen.model_hidden is None:
+            chosen = replace(chosen, model_hidden=hidden_for(dataset, chosen.hidden))
+        return self._shortened(chosen)
 
     @classmethod
     def _shortened(cls, config: PDCAConfig) -> PDCAConfig:
@@ -169,9 +168,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             estimator=self.estimator.init(task, key_h),
             primal=self.primal.init(task, key_pi),
             dual=self.dual.init(task.costs),
-            output=self.output.init(task, key_pi),
             starts=self._random_starts(task, key_pi),
-            start_cohorts=jnp.full(self._parts, -1),
             start_prices=jnp.zeros(task.costs),
             multiplier_mean=jnp.zeros(task.costs),
             estimate=jnp.zeros(1 + task.costs),
@@ -190,17 +187,15 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     def prepared(
         self, task: Task, state: PDCAState, dataset: Dataset | StoredDataset, tick: Tick
     ) -> PDCAState:
-        """With starts, prices and the estimator's networks from the study of the log, if there is one."""
+        """With starts, prices and the estimator's networks from the log model, if there is one."""
         found = self.output.starts(task, dataset, max(self._parts, 1), tick)
         if found is None:
             return state
-        state = replace(state, estimator=self.estimator.studied(state.estimator, found.ensemble))
+        state = replace(state, estimator=self.estimator.studied(state.estimator, found.dynamics))
         if self._parts:
-            state = replace(
-                state, starts=found.policies, start_cohorts=jnp.asarray(found.cohorts),
-                start_prices=jnp.asarray(found.prices, jnp.float32),
-            )  # fmt: skip
-        # buffers of its own: a chunk reuses those of its state, and the study stays
+            prices = jnp.asarray(found.prices, jnp.float32)
+            state = replace(state, starts=found.policies, start_prices=prices)
+        # buffers of its own: a chunk reuses those of its state, and the log model stays
         return jax.tree.map(jnp.array, state)
 
     def update(
@@ -209,9 +204,9 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         """One iteration: the parts that move in this phase, each after those it depends on."""
         moves = MOVES[phase]
         metrics: dict[str, Array] = {}
-        critics, estimator, primal, output = state.critics, state.estimator, state.primal, state.output
+        critics, estimator, primal = state.critics, state.estimator, state.primal
         dual, mean, estimate = state.dual, state.multiplier_mean, state.estimate
-        if "start" in moves:  # pi <- a policy of the log; lambda <- its price
+        if "start" in moves:  # pi <- a candidate of the log; lambda <- its price
             primal, dual = self._start(state, step)
         if "warm start" in moves:  # f, g <- the data's returns; pi <- the data's policy
             critics, of_critics = self.critics.warm(task, critics, batch)
@@ -219,9 +214,6 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             metrics |= of_critics | of_primal
         if "fit" in moves:  # what OPE learns once
             estimator, told = self.estimator.fit(task, estimator, batch, key)
-            metrics |= told
-        if "output" in moves:  # a policy beside the game
-            output, told = self.output.update(task, output, batch, step)
             metrics |= told
         if "critics" in moves:  # 2 E + A, 2 E - A
             critics, told = self.critics.update(task, critics, primal.policy, batch, key)
@@ -239,10 +231,10 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             estimate = self.estimator.value(task, estimator, primal.policy, batch.s0, key_first).pessimistic
             dual, mean = self._respond(task, state, estimate, key_first, step)
         state = replace(
-            state, critics=critics, estimator=estimator, primal=primal, dual=dual, output=output,
-            multiplier_mean=mean, estimate=estimate,
+            state, critics=critics, estimator=estimator, primal=primal, dual=dual, multiplier_mean=mean,
+            estimate=estimate,
         )  # fmt: skip
-        return state, metrics | (_of_game(task, state) if "output" not in moves else {})
+        return state, metrics | (_of_game(task, state) if "critics" in moves or "dual" in moves else {})
 
     def _start(self, state: PDCAState, step: Array) -> tuple[PrimalState, DualState]:
         """The players at the start of the part that begins with iteration `step`."""
@@ -272,17 +264,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         return state.primal.policy
 
     def keeps(self, done: int) -> bool:
-        """At the end of each round, and when the fallback is trained; without rounds, at the interval."""
-        if not self.schedule.in_rounds:
-            return super().keeps(done)
-        return self.schedule.ends_round(done) or done == self.schedule.begins
-
-    def member(self, task: Task, state: PDCAState, step: int) -> tuple[PolicyNetwork, Member] | None:
-        """The state's pi with its estimate; before the first round the fallback, which has none yet."""
-        if self.schedule.in_rounds and step == self.schedule.begins:
-            fallback = self.output.fallback.policy(state.output)
-            return None if fallback is None else (fallback, Member(step, kind="fallback"))
-        return state.primal.policy, Member(step, self.estimates(task, state))
+        """At the end of each round; without rounds, at the interval."""
+        return self.schedule.ends_round(done) if self.schedule.in_rounds else super().keeps(done)
 
     def estimates(self, task: Task, state: PDCAState) -> tuple[float, ...]:
         """The pessimistic estimate of J(pi), reward first."""
@@ -291,7 +274,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
 
     def check_estimates(self, task: Task, state: PDCAState, dataset: Dataset | StoredDataset) -> Check:
         """The output's last look at the data."""
-        return self.output.check(task, self.estimator, state.estimator, state.output, dataset)
+        return self.output.check(task, self.estimator, state.estimator, dataset)
 
     def weigh(
         self, task: Task, state: PDCAState, data: Data, members: Sequence[Member],
@@ -299,23 +282,21 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Weights over the members, as the output says."""
         return self.output.weights(
-            task, self.estimator, state.estimator, data, members, policies, key, tick, check,
-            self._starts_of(state, members),
-        )  # fmt: skip
+            task, self.estimator, state.estimator, data, members, policies, key, tick, check
+        )
 
-    def _starts_of(self, state: PDCAState, members: Sequence[Member]) -> NDArray[np.int64]:
-        """The cohort from whose clone each member was played, (members,); -1: none."""
-        if not self._parts:
-            return np.full(len(members), -1)
-        cohorts = np.asarray(state.start_cohorts)
-        parts = [self.schedule.part(member.step - 1) % self._parts for member in members]
-        return np.array([cohorts[part] for part in parts], dtype=np.int64)
+    def limit_status(
+        self, task: Task, members: Sequence[Member], weights: NDArray[np.float64], check: Check
+    ) -> Sequence[LimitStatus] | None:
+        """As the output says."""
+        del members
+        return self.output.limit_status(task, weights, check)
 
     def report(
         self, task: Task, state: PDCAState, members: Sequence[Member], weights: NDArray[np.float64]
     ) -> dict[str, Any]:
-        """The output's: certificate, and `fallback` where there is one."""
-        return self.output.report(task, state.output, state.multiplier_mean, members, weights)
+        """The `certificate`."""
+        return certificate(task, self.config.multiplier_bound, state.multiplier_mean, members, weights)
 
 
 def _of_game(task: Task, state: PDCAState) -> dict[str, Array]:

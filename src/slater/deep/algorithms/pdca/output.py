@@ -12,94 +12,72 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Member
-from slater.deep.algorithms.pdca.fallback import Fallback, NoFallback
-from slater.deep.batches import Batch, Data
+from slater.deep.batches import Data
+from slater.deep.log_model.clones import one_of
+from slater.deep.log_model.dynamics import Dynamics
+from slater.deep.log_model.log_model import LogModel, LogModelSettings, cache_folder, fit_log_model
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Check, Estimate, Estimator, Tick
-from slater.deep.ope.choice import Verdict, choose_mixture, starting_cohorts
-from slater.deep.ope.ensemble import Ensemble
-from slater.deep.ope.evidence import Evidence, evidence
-from slater.deep.ope.study import StudySettings, cache_folder
-from slater.deep.task import Task
-from slater.mixing import select
+from slater.deep.ope.posterior import Posterior, posterior_of
+from slater.deep.task import Task, counts_episodes
+from slater.limit_status import LimitStatus
+from slater.mixing import robust_mixture, select
 from slater.runs.result import from_log
 
-__all__ = ["Bounds", "LinearProgram", "LogStarts", "Output", "Uniform", "certificate"]
+__all__ = ["LinearProgram", "Output", "PosteriorProgram", "Starts", "Uniform", "certificate"]
+
+F64 = NDArray[np.float64]
 
 
-class LogStarts(NamedTuple):
-    """Where a game is begun, by the log's own policies.
+class Starts(NamedTuple):
+    """Where a game is begun.
 
-    policies: S of them, leaves with an axis S first; cohorts: (S,) whose clones they are
-    prices: (I,) of the limits, in J-units of the scaled utilities; ensemble: of the log's study
+    policies: S candidates of the log, leaves with an axis S first
+    prices: (I,) of the limits, in J-units of the scaled utilities; dynamics: of the log model
     """
 
     policies: PolicyNetwork
-    cohorts: NDArray[np.int64]
-    prices: NDArray[np.float64]
-    ensemble: Ensemble
+    prices: F64
+    dynamics: Dynamics
 
 
 @dataclass(frozen=True)
 class Output(abc.ABC):
-    """How the members become a mixture; and policies of its own to mix, trained before the game.
+    """How the members become a mixture.
 
     margin: share of every limit that is held back
     multiplier_bound: B, for the certificate
-    fallback: a policy of its own
     """
 
     margin: float
     multiplier_bound: float
-    fallback: Fallback = field(default_factory=NoFallback)
 
-    def init(self, task: Task, key: Array) -> Any:
-        """The state of its own policies."""
-        return self.fallback.init(task, key)
-
-    def update(self, task: Task, state: Any, batch: Batch, step: Array) -> tuple[Any, dict[str, Array]]:
-        """One iteration of its own policies, `step` from 0; and scalars to log."""
-        return self.fallback.update(task, state, batch, step)
-
-    def starts(
-        self, task: Task, dataset: Dataset | StoredDataset, count: int, tick: Tick
-    ) -> LogStarts | None:
-        """Where a game is best begun, by a study of the log; None: this output makes none."""
+    def starts(self, task: Task, dataset: Dataset | StoredDataset, count: int, tick: Tick) -> Starts | None:
+        """Where a game is best begun, by the log; None: this output asks it nothing."""
         del task, dataset, count, tick
         return None
 
     def check(
-        self, task: Task, estimator: Estimator[Any], estimator_state: Any, state: Any,
-        dataset: Dataset | StoredDataset,
-    ) -> Check:  # fmt: skip
-        """A last look at the data: whether members may be chosen by estimates; `state` is the output's."""
-        check = estimator.check(task, estimator_state, dataset)
-        if not check.trusted and self.fallback.policy(state) is not None:
-            note = " The mixture is a clone of the data's rows that stayed within the limits."
-            check = replace(check, warnings=tuple(warning + note for warning in check.warnings))
-        return check
+        self, task: Task, estimator: Estimator[Any], estimator_state: Any, dataset: Dataset | StoredDataset
+    ) -> Check:
+        """A last look at the data, before members are weighed."""
+        return estimator.check(task, estimator_state, dataset)
+
+    def limit_status(self, task: Task, weights: F64, check: Check) -> Sequence[LimitStatus] | None:
+        """What is known of each limit under the mixture; None: what the members' estimates say."""
+        del task, weights, check
+        return None
 
     @abc.abstractmethod
     def weights(
         self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
         members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
-        starts: NDArray[np.int64],
-    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
-        """Weights over the members, shape (members,), and the members with what was learned about them.
-
-        starts: (members,) the cohort of the log from whose clone each was played; -1: from none
-        """
-
-    def report(
-        self, task: Task, state: Any, multiplier_mean: Array, members: Sequence[Member],
-        weights: NDArray[np.float64],
-    ) -> dict[str, Any]:  # fmt: skip
-        """The `certificate`, and what the fallback says."""
-        found = certificate(task, self.multiplier_bound, multiplier_mean, members, weights)
-        return found | self.fallback.report(state, members, weights)
+    ) -> tuple[F64, list[Member]]:  # fmt: skip
+        """Weights over the members, shape (members,), and the members with what was learned about them."""
 
 
 @dataclass(frozen=True)
@@ -109,139 +87,171 @@ class Uniform(Output):
     def weights(
         self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
         members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
-        starts: NDArray[np.int64],
-    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
+    ) -> tuple[F64, list[Member]]:  # fmt: skip
         """1 / members."""
-        del task, estimator, estimator_state, data, policies, key, tick, check, starts
+        del task, estimator, estimator_state, data, policies, key, tick, check
         return np.full(len(members), 1.0 / len(members)), list(members)
 
 
 @dataclass(frozen=True)
 class LinearProgram(Output):
-    """The best mixture within the limits less the margin, by careful estimates (`slater.mixing`).
-
-    By an estimator that cannot be trusted, all weight is on the fallback, if there is one.
-    """
+    """The best mixture within the limits less the margin, by careful estimates (`slater.mixing`)."""
 
     def weights(
         self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
         members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
-        starts: NDArray[np.int64],
-    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
+    ) -> tuple[F64, list[Member]]:  # fmt: skip
         """By the linear program; members that it weighed have careful estimates."""
-        del starts
+        del check
         careful = estimator.careful(task, estimator_state, data, tick)
 
-        def refine(index: int) -> NDArray[np.float64]:
+        def refine(index: int) -> F64:
             copies = careful(policies[index], jax.random.fold_in(key, members[index].step))
             tick(f"policy of step {members[index].step}", 1, 1)
             return np.asarray(Estimate(jnp.asarray(copies)).pessimistic, dtype=np.float64)
 
-        # a member without an estimate (the fallback) is refined like all others
-        unknown = np.zeros(1 + task.costs)
-        quick = np.array([m.estimates or unknown for m in members], dtype=np.float64)
+        quick = np.array([m.estimates for m in members], dtype=np.float64)
         limits = np.asarray(task.tightened_limits(self.margin), np.float64)
         most = len(members) if estimator.careful_limit is None else estimator.careful_limit
         weights, used, refined = select(quick, limits, refine, most)
         better = [
             Member(m.step, tuple(used[k]), careful=k in refined, kind=m.kind) for k, m in enumerate(members)
         ]
-        clone = np.array([member.kind == "fallback" for member in members])
-        if clone.any() and not check.trusted:
-            weights = clone.astype(np.float64)
         return weights, better
 
 
-@dataclass(frozen=True)
-class Bounds(Output):
-    """The best mixture on bounds, by an estimator that passed a check on the log's cohorts, with columns of
-    the log's own (`slater.deep.ope.choice`).
-
-    The log is studied once per data and settings, with networks that steered no multiplier; `margin` is that
-    of the game, the output's comes from the check.
-
-    settings: of the quick study; thorough: whether a better one follows where that fails its check
+@dataclass(eq=False)
+class _Evidence:
+    """What the last look found: the log, and, once members were weighed, the posterior of all of them and
+    what the run's result says about it, as JSON.
     """
 
-    settings: StudySettings = field(default_factory=StudySettings)
-    thorough: bool = True
+    log: LogModel
+    report: dict[str, Any] = field(default_factory=dict)
+    posterior: Posterior | None = None
 
-    def evidence(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick | None = None) -> Evidence:
-        """What the log says of policies and estimators under the task's limits."""
-        return evidence(
-            task, _loaded(dataset), self.settings, cache_folder(), thorough=self.thorough, tick=tick
-        )
 
-    def starts(
-        self, task: Task, dataset: Dataset | StoredDataset, count: int, tick: Tick
-    ) -> LogStarts | None:
-        """By the prices of the limits at the best mixture of the log's cohorts."""
-        found = self.evidence(task, dataset, tick)
-        cohorts, prices = starting_cohorts(task, found.study, count)
-        policies = jax.tree.map(lambda leaf: leaf[cohorts], found.study.policies)
-        return LogStarts(policies, cohorts, prices, found.steering)
+@dataclass(frozen=True)
+class PosteriorProgram(Output):
+    """The best mixture of the log's candidates and the game's policies by what the log says of all of them
+    (`slater.deep.ope.posterior`): a cone program on bounds of the given confidence (`slater.mixing`).
+
+    settings: of the log model; confidence: with which each limit is to be kept
+    """
+
+    settings: LogModelSettings = field(default_factory=LogModelSettings)
+    confidence: float = 0.95
+
+    def _log(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick | None = None) -> LogModel:
+        return fit_log_model(dataset, task, self.settings, cache_folder(), tick)
+
+    def _chosen(self, task: Task, found: Posterior) -> tuple[F64, F64]:
+        """Weights (P,) and the limits' prices (I,)."""
+        limits, k = task.tau.astype(np.float64), float(ndtri(self.confidence))
+        weights, prices, _ = robust_mixture(found.mean, found.covariance, limits, (REWARD_DEVIATIONS, k))
+        return weights, prices
+
+    def starts(self, task: Task, dataset: Dataset | StoredDataset, count: int, tick: Tick) -> Starts | None:
+        """The candidates that are best at the prices of the limits, less the margin, in the best mixture of
+        all by their means: bounds are for the choice at the end, and price what is not known.
+        """
+        log = self._log(task, dataset, tick)
+        found = posterior_of(log)
+        limits = task.tightened_limits(self.margin).astype(np.float64)
+        prices = robust_mixture(found.mean, found.covariance, limits, (0.0, 0.0)).prices
+        lean = found.mean[:, 0] - found.mean[:, 1:] @ prices
+        best = np.argsort(-lean, kind="stable")[np.arange(count) % len(lean)]
+        return Starts(jax.tree.map(lambda leaf: leaf[best], log.candidates), prices, log.dynamics)
 
     def check(
-        self, task: Task, estimator: Estimator[Any], estimator_state: Any, state: Any,
-        dataset: Dataset | StoredDataset,
-    ) -> Check:  # fmt: skip
-        """The study of the log and its verdict on estimators: columns for the mixture, and a report."""
-        del estimator, estimator_state, state
-        looked = self.evidence(task, dataset)
-        own, found = looked.study, looked.verdict
-        labels = [f"clone of {name}" for name in own.cohorts.names]
-        multipliers = self.settings.in_sample.multipliers[: own.count - len(own.cohorts)]
-        labels += [f"in-sample policy of multiplier {x:g}" for x in multipliers]
-        return Check(
-            found.judge is not None, found.describe(task) | {"studied_again": looked.again},
-            () if found.judge is not None else (found.line(task) + ".",),
-            tuple((own.policy(k), label) for k, label in enumerate(labels)), found,
-        )  # fmt: skip
+        self, task: Task, estimator: Estimator[Any], estimator_state: Any, dataset: Dataset | StoredDataset
+    ) -> Check:
+        """The log's own candidates, as members to weigh."""
+        del estimator, estimator_state
+        found = _Evidence(log := self._log(task, dataset))
+        columns = tuple((one_of(log.candidates, k), kind) for k, kind in enumerate(log.kinds))
+        return Check(columns=columns, evidence=found, report=found.report, warnings=_hidden(log.past))
 
     def weights(
         self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
         members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
-        starts: NDArray[np.int64],
-    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
-        """By the linear program on bounds; every member has a careful estimate, or none where the estimator
-        does not know.
-        """
-        del estimator, estimator_state, data
-        found: Verdict = check.evidence
+    ) -> tuple[F64, list[Member]]:  # fmt: skip
+        """By the cone program; every member has its posterior mean and standard deviation."""
+        del estimator, estimator_state, data, key
         played = [k for k, member in enumerate(members) if not from_log(member.kind)]
         logged = [k for k, member in enumerate(members) if from_log(member.kind)]
-        more = found.estimator.estimates([policies[k] for k in played], key, tick) if played else None
-        choice = choose_mixture(task, found, more, starts[played])
-        weights, better = np.zeros(len(members)), list(members)
-        for place, k in enumerate([*logged, *played]):
-            weights[k] = choice.weights[place]
-            if choice.withheld[place]:
-                better[k] = replace(members[k], estimates=None)
-                continue
-            said = tuple(float(x) for x in choice.estimates.mean[place, :-1])
-            apart = np.sqrt(choice.estimates.spread[place] ** 2 + choice.estimates.error[place] ** 2)[:-1]
-            spread = tuple(float(x) for x in apart)
-            better[k] = replace(members[k], estimates=said, careful=True, spread=spread)
+        tick("estimates of all policies", 0, 1)
+        found = posterior_of(check.evidence.log, [policies[k] for k in played])
+        tick("estimates of all policies", 1, 1)
+        order = np.argsort([*logged, *played])
+        found = Posterior(
+            found.mean[order], found.covariance[:, order][:, :, order], found.said[order],
+            found.length[order], found.scale,
+        )  # fmt: skip
+        check.evidence.posterior = found
+        weights, _ = self._chosen(task, found)
+        check.evidence.report.update(self._said(task, check.evidence.log, found, weights, logged))
+        better = [
+            replace(member, estimates=tuple(map(float, mean)), careful=True, spread=tuple(map(float, spread)))
+            for member, mean, spread in zip(members, found.mean, found.deviation, strict=True)
+        ]
         return weights, better
 
+    def _said(
+        self, task: Task, log: LogModel, found: Posterior, weights: F64, logged: Sequence[int]
+    ) -> dict[str, Any]:
+        """What the result says of the choice, as JSON, sums per episode where limits count those.
 
-#: rows of a log that is too large for memory that are studied, in whole episodes
-STUDIED_ROWS = 2**20
+        posterior: its confidence, the bound of every cost, the multiple of sigma that the log's errors ask
+        for; without_game: weights of the choice among the log's own candidates alone, by what they are
+        """
+        mean, deviation = found.mixed(weights)
+        bound = task.unscaled(mean + float(ndtri(self.confidence)) * deviation)[1:]
+        if counts_episodes(task):
+            bound = np.array([task.units.rescale(x, "discounted", "episode") for x in bound])
+        own = Posterior(
+            found.mean[logged], found.covariance[:, logged][:, :, logged], found.said[logged],
+            found.length[logged], found.scale,
+        )  # fmt: skip
+        alone, _ = self._chosen(task, own)
+        return {
+            "posterior": {
+                "confidence": self.confidence, "scale": found.scale.tolist(),
+                "at_most": dict(zip(task.cost_names, bound.tolist(), strict=True)),
+                "behaviours": len(log.behaviours),
+            },
+            "without_game": {log.kinds[k]: float(w) for k, w in enumerate(alone) if w > 0},
+            "reference": log.reference(),
+        }  # fmt: skip
+
+    def limit_status(self, task: Task, weights: F64, check: Check) -> Sequence[LimitStatus] | None:
+        """By the posterior's bounds; a cost that the past says more of than a state does is not known."""
+        found = check.evidence.posterior.status(weights, task.tau, self.confidence)
+        past = check.evidence.log.past
+        return [
+            LimitStatus.NOT_KNOWN if name in past and status is LimitStatus.WITHIN else status
+            for name, status in zip(task.cost_names, found, strict=True)
+        ]
 
 
-def _loaded(dataset: Dataset | StoredDataset) -> Dataset:
-    """The log in memory; of one on disk, whole episodes of at most `STUDIED_ROWS`, by a fixed seed."""
-    if isinstance(dataset, Dataset):
-        return dataset
-    lengths = dataset.episodes.lengths
-    order = np.random.default_rng(0).permutation(len(lengths))
-    return dataset.subset(np.sort(order[np.cumsum(lengths[order]) <= STUDIED_ROWS])).load()
+def _hidden(past: Sequence[str]) -> tuple[str, ...]:
+    """A sentence about what observations hide, if they do."""
+    if not past:
+        return ()
+    return (
+        f"what came before in an episode says more of {' and of '.join(past)} than the observation does: the "
+        "observation hides something that matters, and no estimate can be right about it. Add it to the "
+        "observations (a running mean of what came before, for instance).",
+    )
+
+
+#: standard deviations of its return that count against a mixture
+REWARD_DEVIATIONS = 1.0
 
 
 def certificate(
-    task: Task, multiplier_bound: float, multiplier_mean: Array, members: Sequence[Member],
-    weights: NDArray[np.float64],
-) -> dict[str, Any]:  # fmt: skip
+    task: Task, multiplier_bound: float, multiplier_mean: Array, members: Sequence[Member], weights: F64
+) -> dict[str, Any]:
     """Multipliers, slack, and an offline estimate of the duality gap, all in the data's units.
 
         gap = max_pi [J_R - lam_bar.J_C](pi) + lam_bar.tau - [J_R - B max_i (J_Ci - tau_i)_+](mixture)

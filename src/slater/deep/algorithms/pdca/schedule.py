@@ -12,14 +12,13 @@ __all__ = ["MOVES", "Schedule"]
 #: phase -> the parts that move in it, in this order
 #:   warm   before the game: critics on the data's returns, the policy a clone of the data's
 #:   fit    before the game: what the estimator learns once, for every policy
-#:   start  of a part of the game: the players are put at one of the log's policies and its price
+#:   start  of a part of the game: the players are put at one of the log's candidates and its price
 #:   joint  of a round: critics and policy, lambda fixed
 #:   ope    of a round: the estimator on that policy; lambda moves after the last iteration
 #:   game   without rounds: everything in every iteration, as in Algorithm 2
-#: The output's own policies, if it has any, are trained beside warm and fit.
 MOVES: dict[str, tuple[str, ...]] = {
-    "warm": ("warm start", "output"),
-    "fit": ("fit", "output"),
+    "warm": ("warm start",),
+    "fit": ("fit",),
     "start": ("start",),
     "joint": ("critics", "primal"),
     "ope": ("estimator", "dual"),

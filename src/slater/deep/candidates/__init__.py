@@ -1,0 +1,1 @@
+"""Where candidate policies come from: clones of behaviours, advantage-weighted clones, players."""

@@ -1,0 +1,3 @@
+"""What a log tells, fitted once: its behaviours, their clones, its dynamics; no limit and no run takes
+part.
+"""

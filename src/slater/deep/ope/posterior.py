@@ -1,0 +1,237 @@
+"""What a log says of policies that nobody ran: one joint distribution of J over all candidates.
+
+The log model says m(pi). Its error e(pi) = J(pi) - m(pi) is taken for a random function over policies,
+Gaussian, per utility, with the covariance
+
+    K(i, k) = kappa S(i, k)                                 S: networks on bootstraps of the episodes disagree
+            + sigma^2 |m_i| |m_k| R(i, k)                   what all networks get wrong alike
+            + sqrt(v_i v_k) R(i, k)                         too few events: v_i = eta s (m_i + s / E) / E_i
+    R(i, k) = (1 + exp(-D(i, k) / l)) / 2                   D: how differently two policies act on the log's
+    states
+
+with E episodes in the log, E_i = E exp(-KL(pi_i || the log's clone)) of them that speak of pi_i, and s the
+size of an event (the mean square of a step's cost over its mean): what was never seen is priced as one event
+of that size. For the reward, |m| is the spread of the log's returns, and there is no event.
+
+The log shows e at its behaviours: what the held-out episodes of behaviour k did, less m(clone of k) *from the
+first states of those episodes*, with a variance of their mean and of what the clone does otherwise, tau^2 of
+the spread. Conditioning on that is all that the log corrects. How large sigma is in this log, those errors
+say as well: it is the one of highest evidence on a grid, under a prior. At last the log's first states are a
+sample of all, which adds the covariance of means over them, from all episodes.
+
+kappa, sigma, eta, l, tau were learned on small worlds of known truth (`python -m benchmarks.prior`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from slater.deep.log_model.log_model import LogModel
+from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.ope.rollouts import outcomes_of
+from slater.limit_status import LimitStatus
+
+__all__ = ["Posterior", "Prior", "posterior_of"]
+
+F64 = NDArray[np.float64]
+
+
+class Prior(NamedTuple):
+    """How wrong log models are, see the module's text; of a cost and of the reward."""
+
+    kappa: float
+    sigma: float
+    eta: float
+    length: float
+    tau: float
+
+
+#: learned on worlds of seeds 0 to 4; reported on others
+COST_PRIOR = Prior(kappa=1.0, sigma=0.05, eta=0.8, length=0.1, tau=0.35)
+REWARD_PRIOR = Prior(kappa=1.0, sigma=0.05, eta=0.0, length=0.1, tau=0.3)
+#: multiples of sigma that the errors on the log's behaviours choose among, and standard deviation of their
+#: logarithm a priori
+SCALES, SCALE_SPREAD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), 0.7
+#: nats per step beyond which a policy has no share of the log at all
+FARTHEST = 3.0
+#: share of a limit by which a solver's rounding may exceed it
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """J of P policies, per utility: reward first, then costs, in J-units of the task.
+
+    mean: (P, 1+I); covariance: (1+I, P, P); said: (P, 1+I) what the log model says, before the log corrects
+    it length: (P,) mean steps of an episode; scale: (1+I,) the multiple of sigma that this log's errors ask
+    for
+    """
+
+    mean: F64
+    covariance: F64
+    said: F64
+    length: F64
+    scale: F64
+
+    @property
+    def deviation(self) -> F64:
+        """Standard deviations, (P, 1+I)."""
+        return np.sqrt(np.maximum(np.einsum("upp->pu", self.covariance), 0.0))
+
+    def status(self, weights: F64, tau: NDArray[Any], confidence: float) -> list[LimitStatus]:
+        """Of each limit, (I,), under a mixture: within where the bound is, above where the mean is, else not
+        known.
+        """
+        mean, deviation = self.mixed(weights)
+        bound = mean + float(ndtri(confidence)) * deviation
+        return [
+            LimitStatus.WITHIN if upper <= limit * (1 + TOLERANCE) else
+            LimitStatus.ABOVE if middle > limit else LimitStatus.NOT_KNOWN
+            for middle, upper, limit in zip(mean[1:], bound[1:], np.asarray(tau, np.float64), strict=True)
+        ]  # fmt: skip
+
+    def mixed(self, weights: F64) -> tuple[F64, F64]:
+        """Mean and standard deviation of a mixture, (1+I,) each."""
+        variance = np.einsum("p,upq,q->u", weights, self.covariance, weights)
+        return weights @ self.mean, np.sqrt(np.maximum(variance, 0.0))
+
+
+def posterior_of(log: LogModel, policies: Sequence[PolicyNetwork] = (), seed: int = 0) -> Posterior:
+    """Of the log's candidates, and of `policies`, of any kind, after them."""
+    kinds: dict[Any, list[int]] = {}
+    for number, policy in enumerate(policies):
+        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(policy))
+        kinds.setdefault((jax.tree.structure(policy), shapes), []).append(number)
+    groups = [
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *(policies[k] for k in own)) for own in kinds.values()
+    ]
+    groups, key, task = [log.candidates, *groups], jax.random.key(seed), log.task
+    back = np.argsort([number for own in kinds.values() for number in own]).astype(int) + len(log.kinds)
+    order = np.append(np.arange(len(log.kinds)), back)
+    values = np.concatenate([outcomes_of(task, log.dynamics, own, log.first, key) for own in groups])[order]
+    apart, far = divergences(groups, jnp.asarray(log.obs), log.whole, task.discrete, key)
+    apart, far = apart[np.ix_(order, order)], far[order]
+    shown = _shown(log, key)
+    found = [
+        _conditioned(
+            values[..., u], log.sums[:, u], apart, far, [(k, did[:, u], said[u]) for k, did, said in shown],
+            COST_PRIOR if u else REWARD_PRIOR, float(log.event[u]) if u else None,
+        )
+        for u in range(1 + task.costs)
+    ]  # fmt: skip
+    said = values.mean(axis=(1, 2))
+    return Posterior(
+        np.stack([mean for mean, _, _ in found], axis=1), np.stack([wide for _, wide, _ in found]),
+        said[:, :-1], said[:, -1], np.array([scale for _, _, scale in found]),
+    )  # fmt: skip
+
+
+def _shown(log: LogModel, key: Array) -> list[tuple[int, F64, F64]]:
+    """Of every behaviour, and of the log as a whole: its candidate, what held-out episodes did, (n, 1+I), and
+    what the model says of the clone from their first states, (1+I,).
+    """
+    own, found = log.behaviours, []
+    whole = log.behaviours.labels >= 0
+    for number in range(len(own) + (len(own) > 1)):
+        chosen = (own.labels == number) if number < len(own) else whole
+        episodes = np.flatnonzero(chosen & own.held)
+        if len(episodes) < 2:
+            continue
+        policy = jax.tree.map(lambda leaf, n=number: leaf[n : n + 1], log.candidates)
+        values = outcomes_of(log.task, log.dynamics, policy, log.first[episodes], key)
+        found.append((number, log.sums[episodes, :-1], values.mean(axis=(0, 1, 2))[:-1]))
+    return found
+
+
+def _conditioned(
+    values: F64, logged: F64, apart: F64, far: F64, shown: list[Any], prior: Prior, event: float | None
+) -> tuple[F64, F64, float]:
+    """Mean (P,) and covariance (P, P) of J of one utility, and the multiple of sigma, from values (P, M, n).
+
+    event: size of a cost's; None: the reward
+    """
+    said, count = values.mean(axis=(1, 2)), len(logged)
+    spread = max(float(logged.std()), 1e-12)
+    alike = 0.5 * (1.0 + np.exp(-apart / prior.length))
+    networks = np.cov(values.mean(axis=2)) if values.shape[1] > 1 else np.zeros_like(alike)
+    first = np.cov(values.mean(axis=1)) / count
+    size = np.full(len(said), spread) if event is None else np.maximum(said, 0.0)
+    few = np.zeros(len(said))
+    if event is not None:
+        few = np.sqrt(
+            prior.eta * event * (size + event / count) / count * np.exp(np.clip(far, 0.0, FARTHEST))
+        )
+
+    def kernel(scale: float) -> F64:
+        off = (scale * prior.sigma) ** 2 * np.outer(size, size)
+        return np.asarray(prior.kappa * networks + (off + np.outer(few, few)) * alike)
+
+    if not shown:
+        return said, kernel(1.0) + first, 1.0
+    places = np.array([k for k, _, _ in shown])
+    error = np.array([did.mean() - m for _, did, m in shown])
+    # the spread within a behaviour, held near that of the log where few episodes tell it
+    within = np.array([(did.var(ddof=1) + spread**2) / 2 / len(did) for _, did, _ in shown])
+    noise = np.diag(within + (prior.tau * spread) ** 2)
+    best, scale = -np.inf, 1.0
+    for trial in SCALES:
+        total = kernel(trial)[np.ix_(places, places)] + noise
+        _, logdet = np.linalg.slogdet(total)
+        evidence = (
+            -0.5 * (error @ np.linalg.solve(total, error) + logdet)
+            - 0.5 * (np.log(trial) / SCALE_SPREAD) ** 2
+        )
+        if evidence > best:
+            best, scale = evidence, trial
+    K = kernel(scale)
+    gain = np.linalg.solve(K[np.ix_(places, places)] + noise, K[places]).T
+    return said + gain @ error, K - gain @ K[places] + first, scale
+
+
+def divergences(
+    groups: Sequence[PolicyNetwork], obs: Array, whole: int, discrete: bool, key: Array
+) -> tuple[F64, F64]:
+    """How differently policies act at states `obs`: Jensen-Shannon divergences, (P, P), at most log 2 each,
+    and KL(policy || policy number `whole`), (P,), in nats per step.
+
+    groups: policies of one kind each, leaves with an axis first
+    """
+    drawn = [_drawn(own, obs, key) for own in groups]
+    if discrete:  # what is drawn are distributions
+        p = np.concatenate([np.asarray(own, np.float64) for own in drawn])
+        own, mean = np.log(p + 1e-12), np.log(0.5 * (p[:, None] + p[None]) + 1e-12)
+        half = np.mean(np.sum(p[:, None] * (own[:, None] - mean), axis=-1), axis=-1)
+        return np.maximum(0.5 * (half + half.T), 0.0), np.mean(
+            np.sum(p * (own - own[whole]), axis=-1), axis=-1
+        )
+    actions = jnp.concatenate(drawn)
+    # density[j, i]: log-density under policy j of actions that policy i drew, (P, P, n)
+    density = np.concatenate([np.asarray(_densities(own, obs, actions), np.float64) for own in groups])
+    self = np.einsum("iin->in", density)
+    half = np.mean(self[:, None] - np.logaddexp(self[:, None], density.transpose(1, 0, 2)), axis=-1) + np.log(
+        2.0
+    )
+    return np.maximum(0.5 * (half + half.T), 0.0), np.mean(self - density[whole], axis=-1)
+
+
+@eqx.filter_jit
+def _drawn(policies: PolicyNetwork, obs: Array, key: Array) -> Array:
+    keys = jax.random.split(key, jax.tree.leaves(policies)[0].shape[0])
+    found: Array = jax.vmap(lambda p, k: p.choice(obs, k))(policies, keys)
+    return found
+
+
+@eqx.filter_jit
+def _densities(policies: PolicyNetwork, obs: Array, actions: Array) -> Array:
+    found: Array = jax.lax.map(lambda p: jax.vmap(lambda a: p.log_prob(obs, a))(actions), policies)
+    return found

@@ -1,0 +1,141 @@
+"""The one loop that rolls policies out in the log model, and what it makes of them: estimates of J(pi).
+
+    s_0 ~ the log's first states,   a ~ pi(s),   s' ~ the model,   U = its mean utility,   P(end)
+
+Sums are over whole episodes where limits count those, else discounted; after an end nothing is gained, which
+weighs what follows by the probability of being alive. Training, choice, rivals and tuning all ask here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from slater.deep.batches import Data
+from slater.deep.log_model.dynamics import Dynamics, DynamicsSettings, random_dynamics
+from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.ope.base import Careful, Estimate, Estimator, Tick
+from slater.deep.task import Task, counts_episodes, in_j_units, rollout_length
+
+__all__ = ["RolloutEstimator", "acted", "outcomes_of", "rolled"]
+
+F64 = NDArray[np.float64]
+#: steps of rollouts per policy and network: as many episodes as fit, within these bounds
+STEPS, LEAST, MOST = 25_600, 64, 256
+
+
+def acted(discrete: bool, policy: PolicyNetwork, s: Array, key: Array) -> Array:
+    """An action of `policy` in each of the states (n, obs_dim), as networks take it, (n, action_dim)."""
+    key_choice, key_action = jax.random.split(key)
+    a = policy.choice(s, key_choice)
+    if discrete:  # a choice is then the distribution; an episode takes one action of it
+        a = jax.nn.one_hot(jax.random.categorical(key_action, jnp.log(a + 1e-30)), a.shape[-1])
+    return a
+
+
+def rolled(
+    units: tuple[bool, float, int], dynamics: Dynamics, policy: PolicyNetwork, first: Array, key: Array,
+    noise: Array,
+) -> Array:  # fmt: skip
+    """Sums of scaled utilities and of the steps lived, (M, n, 2+I), of `policy` from `first`, (n, obs_dim).
+
+    units: whether actions are discrete, the discount of sums, steps; noise: share of the model's, see
+    `Dynamics.step`
+    """
+    discrete, gamma, steps = units
+
+    def one(network: Any, key: Array) -> Array:
+        def step(carry: Any, t: Array) -> Any:
+            s, alive, total = carry
+            key_act, key_next = jax.random.split(jax.random.fold_in(key, t))
+            a = acted(discrete, policy, s, key_act)
+            s_next, utilities, end = dynamics.step(network, s, a, key_next, noise)
+            gained = jnp.concatenate([gamma**t * utilities, jnp.ones((len(s), 1))], axis=-1)
+            return (s_next, alive * (1.0 - end), total + alive[:, None] * gained), None
+
+        n = first.shape[0]
+        start = (first, jnp.ones(n), jnp.zeros((n, dynamics.level.shape[1] + 1)))
+        found: Array = jax.lax.scan(step, start, jnp.arange(steps))[0][2]
+        return found
+
+    found: Array = jax.vmap(one)(dynamics.networks, jax.random.split(key, dynamics.level.shape[0]))
+    return found
+
+
+def units_of(task: Task) -> tuple[bool, float, int]:
+    """What `rolled` needs of a task."""
+    return task.discrete, 1.0 if counts_episodes(task) else task.gamma, rollout_length(task)
+
+
+@eqx.filter_jit
+def _many(
+    units: tuple[bool, float, int], dynamics: Dynamics, policies: PolicyNetwork, first: Array, key: Array,
+    noise: Array,
+) -> Array:  # fmt: skip
+    keys = jax.random.split(key, jax.tree.leaves(policies)[0].shape[0])
+    found: Array = jax.lax.map(
+        lambda each: rolled(units, dynamics, each[0], first, each[1], noise), (policies, keys)
+    )
+    return found
+
+
+def outcomes_of(
+    task: Task,
+    dynamics: Dynamics,
+    policies: PolicyNetwork,
+    first: NDArray[Any],
+    key: Array,
+    noise: float = 1.0,
+) -> F64:
+    """What every policy does in every network from each of some first states, (P, M, n, 2+I).
+
+    policies: leaves with an axis P first; first: (E, obs_dim) normalised, of which n are taken evenly.
+    Utilities in J-units of the task, to compare with `task.tau`; the length in steps.
+    """
+    count = int(np.clip(STEPS // rollout_length(task), LEAST, MOST))
+    places = np.linspace(0, len(first) - 1, count).round().astype(int)
+    found = _many(units_of(task), dynamics, policies, jnp.asarray(first[places]), key, jnp.asarray(noise))
+    return np.asarray(found, np.float64) / in_j_units(task)
+
+
+@dataclass(frozen=True)
+class RolloutEstimator(Estimator[Dynamics]):
+    """The log model as the oracle of a game; its networks come with `studied`, and settings give their
+    shape.
+    """
+
+    settings: DynamicsSettings = field(default_factory=DynamicsSettings)
+    judges_at_once: ClassVar[bool] = True
+
+    @property
+    def policy_steps(self) -> int:
+        """One, in which nothing is learned: the model is there."""
+        return 1
+
+    def init(self, task: Task, key: Array) -> Dynamics:
+        """Networks at random, in the shape of those that `studied` brings."""
+        del key
+        return random_dynamics(task, self.settings)
+
+    def studied(self, state: Dynamics, dynamics: Dynamics) -> Dynamics:
+        """The log model's networks."""
+        del state
+        return dynamics
+
+    def value(self, task: Task, state: Dynamics, policy: PolicyNetwork, first: Array, key: Array) -> Estimate:
+        """The mean over rollouts, by every network."""
+        total = rolled(units_of(task), state, policy, first, key, jnp.asarray(1.0))
+        return Estimate(jnp.mean(total, axis=1)[:, :-1] / jnp.asarray(in_j_units(task)[:-1], total.dtype))
+
+    def careful(self, task: Task, state: Dynamics, data: Data, tick: Tick) -> Careful:
+        """The same from all first states of the log."""
+        del tick
+        values = jax.jit(lambda policy, key: self.value(task, state, policy, data.initial, key).copies)
+        return lambda policy, key: np.asarray(values(policy, key), dtype=np.float64)

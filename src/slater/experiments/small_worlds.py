@@ -1,0 +1,417 @@
+"""Small worlds whose truth is known, and bare logs of them: no names of sources, no propensities.
+
+Most often every episode is by an operator of its own. Worlds are vectorised over episodes:
+
+    start(n, rng)                    the state, a dict of arrays (n, ...)
+    observe(state)                   (n, obs_dim)
+    operators(n, rng)                what operators differ in, one per episode
+    behave(obs, operators, rng)      their actions
+    step(state, actions, rng)        reward (n,) and costs (n, I); moves the state
+
+They are noisy, their costs rare or heavy-tailed, in two modes, in conflict, hidden: what logs of machines and
+people are like, and what smooth simulators are not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["WORLDS", "World"]
+
+F64 = NDArray[np.float64]
+Rng = np.random.Generator
+State = dict[str, Any]
+
+
+def _chance(z: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-z))
+
+
+class World(ABC):
+    """A world; horizon in steps, limits per episode, actions: number of discrete ones, None for
+    continuous.
+    """
+
+    horizon: ClassVar[int] = 50
+    limits: ClassVar[tuple[float, ...]] = (0.0,)
+    actions: ClassVar[int | None] = None
+
+    @abstractmethod
+    def start(self, n: int, rng: Rng) -> State:
+        """First states."""
+
+    @abstractmethod
+    def observe(self, s: State) -> F64:
+        """What is seen."""
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        """What operators differ in; nothing by default."""
+        del n, rng
+        return None
+
+    @abstractmethod
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        """What operators do."""
+
+    @abstractmethod
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        """Reward and costs; moves the state."""
+
+
+class Wear(World):
+    """Hidden and delayed: acting in the first 30 steps wears; costs come at steps 40 to 49; wear is not
+    seen.
+    """
+
+    horizon, limits = 50, (6.0,)
+
+    def start(self, n: int, rng: Rng) -> State:
+        return {"t": 0, "load": rng.normal(size=n), "wear": np.zeros(n), "x": rng.normal(size=n)}
+
+    def observe(self, s: State) -> F64:
+        return np.stack([np.full(len(s["load"]), s["t"] / self.horizon), s["load"], s["x"]], 1)
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        return np.tanh(0.3 * o[:, 1:2] + 0.4 * rng.normal(size=(len(o), 1)))
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        a, n = np.clip(a[:, 0], -1, 1), len(a)
+        reward = 1 + a * (0.5 + 0.3 * s["load"]) + 0.1 * rng.normal(size=n)
+        if s["t"] < 30:
+            s["wear"] = s["wear"] + 0.5 + 0.5 * a
+        cost = ((rng.random(n) < _chance((s["wear"] - 15) / 2)) & (s["t"] >= 40)).astype(float)
+        s["load"], s["x"], s["t"] = 0.8 * s["load"] + 0.6 * rng.normal(size=n), rng.normal(size=n), s["t"] + 1
+        return reward, cost[:, None]
+
+
+class WearSeen(Wear):
+    """The same with the wear in the observation: nothing is hidden."""
+
+    def observe(self, s: State) -> F64:
+        return np.concatenate([super().observe(s), s["wear"][:, None] / 10], 1)
+
+
+class Resonance(World):
+    """Operators run below or above a forbidden band of speeds; the mean of both is inside it."""
+
+    horizon, limits = 40, (3.0,)
+    thin: ClassVar[float] = 0.01
+
+    def start(self, n: int, rng: Rng) -> State:
+        return {"t": 0, "load": rng.normal(size=n)}
+
+    def observe(self, s: State) -> F64:
+        return np.stack([s["load"], np.full(len(s["load"]), s["t"] / self.horizon)], 1)
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        return rng.normal(size=n) * 0.7
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        n = len(o)
+        up = rng.random(n) < _chance(0.8 * o[:, 0] + th)
+        a = np.where(up, 0.7, -0.7) + 0.08 * rng.normal(size=n)
+        return np.clip(np.where(rng.random(n) < self.thin, rng.uniform(-1, 1, n), a), -1, 1)[:, None]
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        a, n = np.clip(a[:, 0], -1, 1), len(a)
+        reward, cost = 1 + 0.5 * a + 0.2 * rng.normal(size=n), (np.abs(a) < 0.35).astype(float)
+        s["load"], s["t"] = 0.9 * s["load"] + 0.4 * rng.normal(size=n), s["t"] + 1
+        return reward, cost[:, None]
+
+
+class ResonanceNever(Resonance):
+    """The same; the band was entered in a handful of rows."""
+
+    thin: ClassVar[float] = 0.0007
+
+
+class Spectrum(World):
+    """Boldness from 0 to 1; incidents are rare, their severity is lognormal, six times as likely in the
+    wet.
+    """
+
+    horizon, limits = 40, (2.0,)
+
+    def start(self, n: int, rng: Rng) -> State:
+        return {"wet": (rng.random(n) < 0.4).astype(float), "z": rng.normal(size=n), "v": np.zeros(n)}
+
+    def observe(self, s: State) -> F64:
+        return np.stack([s["wet"] + 0.1 * s["z"], s["z"], s["v"]], 1)
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        return np.stack([rng.random(n), rng.uniform(0.05, 0.5, n), rng.normal(size=n)], 1)
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        m = 2 * th[:, 0] - 1 - 0.6 * th[:, 0] * (o[:, 0] > 0.5) * (th[:, 2] > 0)
+        return np.clip(m + th[:, 1] * rng.normal(size=len(o)), -1, 1)[:, None]
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        n = len(a)
+        s["v"] = 0.6 * s["v"] + 0.4 * (np.clip(a[:, 0], -1, 1) + 1)
+        hit = rng.random(n) < np.where(s["wet"] > 0, 0.04, 0.006) * s["v"] ** 2
+        cost = hit * np.exp(0.8 + 0.9 * rng.normal(size=n))
+        reward = s["v"] + 0.1 * rng.normal(size=n)
+        s["wet"] = np.where(rng.random(n) < 0.1, rng.random(n) < 0.4, s["wet"]).astype(float)
+        s["z"] = rng.normal(size=n)
+        return reward, cost[:, None]
+
+
+class Rare(World):
+    """A flag is up in 1.5% of the steps; acting (a > 0) under it costs 25. Operators differ in eagerness."""
+
+    horizon, limits = 40, (2.0,)
+
+    def start(self, n: int, rng: Rng) -> State:
+        return {"f": (rng.random(n) < 0.015).astype(float), "x": rng.normal(size=(n, 2))}
+
+    def observe(self, s: State) -> F64:
+        return np.concatenate([s["x"], s["f"][:, None]], 1)
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        return rng.uniform(-0.7, 0.3, n)
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        return np.clip(th + 0.2 * o[:, 0] + 0.35 * rng.normal(size=len(o)) - 0.3 * o[:, 2], -1, 1)[:, None]
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        a, n = np.clip(a[:, 0], -1, 1), len(a)
+        reward, cost = 1 + a + 0.1 * rng.normal(size=n), 25.0 * ((a > 0) & (s["f"] > 0))
+        s["f"] = (rng.random(n) < 0.015).astype(float)
+        s["x"] = 0.7 * s["x"] + 0.7 * rng.normal(size=(n, 2))
+        return reward, cost[:, None]
+
+
+class Queue(World):
+    """Six service rates; cost 1: backlog above 5, cost 2: energy above the free rate. They conflict."""
+
+    horizon, limits, actions = 40, (4.0, 12.0), 6
+
+    def start(self, n: int, rng: Rng) -> State:
+        return {"q": rng.integers(0, 6, n).astype(float), "d": rng.uniform(1, 3, n)}
+
+    def observe(self, s: State) -> F64:
+        return np.stack([s["q"] / 5, s["d"]], 1)
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        return rng.uniform(-1.5, 2.0, n)
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        z = -((np.arange(6)[None] - (o[:, 1] + th + 0.3 * o[:, 0])[:, None]) ** 2) / 1.5
+        return (z + rng.gumbel(size=z.shape)).argmax(1)
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        served, arrived = np.minimum(s["q"], a), rng.poisson(s["d"])
+        costs = np.stack([s["q"] > 5, 0.5 * np.maximum(a - 2, 0)], 1).astype(float)
+        reward = served - 0.1 * s["q"]
+        s["q"] = np.minimum(s["q"] - served + arrived, 15.0)
+        s["d"] = np.clip(s["d"] + 0.2 * rng.normal(size=len(a)), 0.5, 3.5)
+        return reward, costs
+
+
+class Days(World):
+    """A context drawn once an episode, and seen: on easy days everybody is cheap."""
+
+    horizon, limits = 30, (3.0,)
+
+    def start(self, n: int, rng: Rng) -> State:
+        return {"h": rng.normal(size=n), "x": rng.normal(size=n), "u": np.zeros(n)}
+
+    def observe(self, s: State) -> F64:
+        return np.stack([s["h"], s["x"], s["u"]], 1)
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        return np.stack([rng.uniform(-0.9, 0.6, n), rng.uniform(0.0, 0.3, n)], 1)
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        return np.clip(th[:, 0] - th[:, 1] * o[:, 0] + 0.3 * rng.normal(size=len(o)), -1, 1)[:, None]
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        a, n = np.clip(a[:, 0], -1, 1), len(a)
+        s["u"] = 0.7 * s["u"] + 0.3 * a
+        reward = 1 + a + 0.1 * s["x"] + 0.1 * rng.normal(size=n)
+        cost = np.maximum(0, s["u"] + 0.8 * s["h"] + 0.1 * rng.normal(size=n)) * 0.5
+        s["x"] = 0.5 * s["x"] + rng.normal(size=n)
+        return reward, cost[:, None]
+
+
+class Gamble(World):
+    """Action > 0 pays 1 and costs 1 with probability .25, action < 0 pays .3. Luck is not safety."""
+
+    horizon, limits = 20, (1.0,)
+
+    def start(self, n: int, rng: Rng) -> State:
+        return {"x": rng.normal(size=(n, 3))}
+
+    def observe(self, s: State) -> F64:
+        return np.asarray(s["x"])
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        return rng.uniform(-1, 1, (len(o), 1))
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        bold, n = a[:, 0] > 0, len(a)
+        s["x"] = rng.normal(size=(n, 3))
+        return np.where(bold, 1.0, 0.3), (bold & (rng.random(n) < 0.25)).astype(float)[:, None]
+
+
+class Thermostat(World):
+    """A heated hall: every day its own rule; cost 1: degree-hours too cold, cost 2: energy."""
+
+    horizon, limits = 48, (30.0, 130.0)
+
+    def start(self, n: int, rng: Rng) -> State:
+        return {"t": 0, "temp": 18 + rng.normal(size=n), "out": rng.normal(2, 4, n)}
+
+    def observe(self, s: State) -> F64:
+        n, turn = len(s["temp"]), 2 * np.pi * s["t"] / 48
+        clock = [np.full(n, x) for x in (np.sin(turn), np.cos(turn), float(14 <= s["t"] < 38))]
+        return np.stack([s["temp"], s["out"], *clock], 1)
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        return np.stack([rng.uniform(16, 22, n), rng.uniform(0.1, 0.6, n), rng.uniform(0, 1, n)], 1)
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        a = th[:, 1] * (th[:, 0] - 4 * th[:, 2] * (o[:, 4] < 0.5) - o[:, 0]) + 0.3
+        return np.clip(2 * (a + 0.15 * rng.normal(size=len(o))) - 1, -1, 1)[:, None]
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        n, heat, busy = len(a), (np.clip(a[:, 0], -1, 1) + 1) * 2, 14 <= s["t"] < 38
+        costs = np.stack([np.maximum(0, 19 - s["temp"]) * busy, heat], 1)
+        reward = 0.5 - 0.3 * np.abs(s["temp"] - 20.5) * busy - 0.05 * heat
+        s["temp"] = s["temp"] + 0.1 * (s["out"] - s["temp"]) + heat * 0.55 + 0.2 * rng.normal(size=n)
+        s["out"], s["t"] = s["out"] + 0.3 * rng.normal(size=n), s["t"] + 1
+        return reward, costs
+
+
+class Inventory(World):
+    """Orders of 0 to 4 packs; cost 1: stock-outs, cost 2: waste above capacity. Demand has weeks and
+    bursts.
+    """
+
+    horizon, limits, actions = 42, (3.0, 10.0), 5
+
+    def start(self, n: int, rng: Rng) -> State:
+        stock = rng.integers(2, 10, n).astype(float)
+        return {"t": 0, "x": stock, "pipe": np.zeros(n), "burst": np.zeros(n)}
+
+    def observe(self, s: State) -> F64:
+        return np.stack([s["x"], s["pipe"], np.full(len(s["x"]), float(s["t"] % 7 >= 5)), s["burst"]], 1)
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        return np.stack([rng.uniform(4, 16, n), rng.uniform(0.3, 1.5, n)], 1)
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        want = (th[:, 0] - o[:, 0] - o[:, 1]) / 3
+        z = -((np.arange(5)[None] - want[:, None]) ** 2) / th[:, 1:2]
+        return (z + rng.gumbel(size=z.shape)).argmax(1)
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        n, demand = len(a), rng.poisson(3 + 1.5 * (s["t"] % 7 >= 5) + 4 * s["burst"])
+        s["x"] = s["x"] + s["pipe"]
+        sold = np.minimum(s["x"], demand)
+        costs = np.stack([(demand > s["x"]) * 1.0, np.maximum(0, s["x"] - 12) * 0.5], 1)
+        reward = sold - 0.03 * s["x"] - 0.2 * a
+        s["x"], s["pipe"] = np.minimum(s["x"] - sold, 25), 3.0 * a
+        s["burst"] = np.where(rng.random(n) < 0.3, rng.random(n) < 0.08, s["burst"]).astype(float)
+        s["t"] += 1
+        return reward, costs
+
+
+class Drift(World):
+    """A noisy linear system of four states; cost: leaving a corridor; operators have gains of their own."""
+
+    horizon, limits = 60, (8.0,)
+    A = np.array([[1, 0.2, 0, 0], [0, 0.95, 0.1, 0], [0, 0, 0.9, 0.2], [0.05, 0, 0, 0.8]])
+    B = np.array([[0, 0], [0.3, 0], [0, 0.2], [0, 0.4]])
+    C = np.array([[1, 0, 0, 0.2], [0, 1, 0, 0], [0, 0.3, 1, 0], [0, 0, 0, 1.0]])
+
+    def start(self, n: int, rng: Rng) -> State:
+        return {"x": 0.5 * rng.normal(size=(n, 4))}
+
+    def observe(self, s: State) -> F64:
+        return np.asarray(s["x"] @ self.C)
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        gains, aims = rng.uniform(-1.2, 0.2, (n, 4)), rng.uniform(-0.6, 0.6, (n, 2))
+        return np.concatenate([gains, aims, rng.uniform(0.1, 0.5, (n, 1))], 1)
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        first = 0.6 * th[:, 0] * o[:, 0] + th[:, 1] * o[:, 1] + th[:, 4]
+        second = 0.5 * th[:, 2] * o[:, 2] + th[:, 3] * o[:, 3] + th[:, 5]
+        return np.clip(np.stack([first, second], 1) + th[:, 6:] * rng.normal(size=(len(o), 2)), -1, 1)
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        a = np.clip(a, -1, 1)
+        noise = 0.12 * rng.normal(size=(len(a), 4))
+        s["x"] = np.clip(s["x"] @ self.A.T + a @ self.B.T + noise, -8, 8)
+        reward = 0.5 + 0.6 * np.tanh(s["x"][:, 1]) - 0.1 * (a**2).sum(1)
+        return reward, (np.abs(s["x"][:, 0]) > 1.5).astype(float)[:, None]
+
+
+class Fleet(World):
+    """Batteries that trade; cost: deep discharge, and failures of size 20 that are rare and come when hot."""
+
+    horizon, limits = 36, (1.0,)
+
+    def start(self, n: int, rng: Rng) -> State:
+        return {"soc": rng.uniform(0.4, 0.8, n), "price": rng.normal(size=n), "heat": np.zeros(n)}
+
+    def observe(self, s: State) -> F64:
+        return np.stack([s["soc"], s["price"], s["heat"]], 1)
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        return np.stack([rng.uniform(0.1, 0.7, n), rng.uniform(-0.3, 0.3, n), rng.uniform(0.1, 0.4, n)], 1)
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        a = th[:, 0] * o[:, 1] + th[:, 1] + (o[:, 0] - 0.5) * 0.8 + th[:, 2] * rng.normal(size=len(o))
+        return np.clip(a, -1, 1)[:, None]
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        a, n = np.clip(a[:, 0], -1, 1), len(a)
+        reward = 1 + 0.45 * a * s["price"]
+        s["soc"] = np.clip(s["soc"] - 0.15 * a + 0.02 * rng.normal(size=n), 0, 1)
+        s["heat"] = 0.8 * s["heat"] + 0.4 * np.abs(a)
+        fails = rng.random(n) < 0.016 * np.maximum(0, s["heat"] - 0.8) ** 2
+        cost = 3 * np.maximum(0, 0.2 - s["soc"]) + 20 * fails
+        s["price"] = 0.7 * s["price"] + 0.7 * rng.normal(size=n)
+        return reward, cost[:, None]
+
+
+class Clinic(World):
+    """Doses in four steps: patients differ, effects saturate, side effects are rare counts."""
+
+    horizon, limits, actions = 20, (2.5,), 4
+
+    def start(self, n: int, rng: Rng) -> State:
+        return {"sev": rng.gamma(2, 1, n), "frail": rng.random(n), "load": np.zeros(n)}
+
+    def observe(self, s: State) -> F64:
+        return np.stack([s["sev"], s["frail"], s["load"]], 1)
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        return np.stack([rng.uniform(-0.5, 2.0, n), rng.uniform(0, 1.5, n)], 1)
+
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        z = -((np.arange(4)[None] - (th[:, 0] + 0.5 * o[:, 0] - th[:, 1] * o[:, 1])[:, None]) ** 2)
+        return (z + rng.gumbel(size=z.shape)).argmax(1)
+
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        s["load"] = 0.7 * s["load"] + a
+        reward = 1 - 0.3 * s["sev"]
+        cost = rng.poisson(0.01 * s["load"] ** 1.5 * (1 + 2 * s["frail"])).astype(float)
+        s["sev"] = s["sev"] * (1 - 0.12 * np.sqrt(a)) + 0.12 * rng.gamma(1, 1, len(a))
+        return reward, cost[:, None]
+
+
+#: by name; the first nine are those that the benchmark reports, the others learned the posterior's prior too
+WORLDS: dict[str, type[World]] = {
+    c.__name__.lower(): c
+    for c in (
+        Wear, WearSeen, Resonance, ResonanceNever, Spectrum, Rare, Queue, Days, Gamble,
+        Thermostat, Inventory, Drift, Fleet, Clinic,
+    )
+}  # fmt: skip

@@ -1,0 +1,207 @@
+"""PDCA on bare logs of small worlds whose truth is known (`slater.experiments.small_worlds`).
+
+A cell is a world, a number of episodes and a seed, of log and run: what the run says of its mixture, what is
+true, what bc-safe does, the log's best mixture of behaviours, what the choice is worth without the game, and
+the processor time of one core, all in. A run is *wrong* if it says "within" and is more than 5% over a limit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slater.data import Dataset
+from slater.disk import append_json_line, read_json_lines
+from slater.errors import InputError
+from slater.experiments.small_worlds import WORLDS, World
+from slater.policy import Mixture
+
+__all__ = ["measure", "played", "recorded", "summary", "true_value"]
+
+F64 = NDArray[np.float64]
+Rng = np.random.Generator
+#: by how much a limit may be exceeded before a run that said "within" was wrong
+WRONG = 1.05
+
+
+def played(
+    world: World, act: Callable[[NDArray[np.float32], Rng], NDArray[Any]], n: int, rng: Rng
+) -> list[NDArray[Any]]:
+    """N episodes of `act(obs, rng)`: observations, actions, rewards, costs, next observations, (n, T,
+    ...).
+    """
+    s, found = world.start(n, rng), []
+    for _ in range(world.horizon):
+        o = world.observe(s).astype(np.float32)
+        a = act(o, rng)
+        reward, costs = world.step(s, a, rng)
+        found.append((o, a, reward, costs, world.observe(s).astype(np.float32)))
+    return [np.stack(column, 1) for column in zip(*found, strict=True)]
+
+
+def recorded(world: World, episodes: int, seed: int) -> Dataset:
+    """A bare log."""
+    rng = np.random.default_rng(seed)
+    operators = world.operators(episodes, rng)
+    log = played(world, lambda o, g: world.behave(o, operators, g), episodes, rng)
+    o, a, r, c, o_next = (x.reshape(episodes * world.horizon, *x.shape[2:]) for x in log)
+    timeouts = np.zeros((episodes, world.horizon), bool)
+    timeouts[:, -1] = True
+    return Dataset.from_arrays(
+        observations=o, next_observations=o_next, rewards=r.astype(np.float32), costs=c.astype(np.float32),
+        actions=a.astype(np.int64 if world.actions else np.float32), terminals=np.zeros(len(o), bool),
+        timeouts=timeouts.ravel(),
+    )  # fmt: skip
+
+
+def _acted(policy: Any, observations: NDArray[np.float32], rng: Rng) -> NDArray[Any]:
+    return np.asarray(policy.act(observations, rng=rng))
+
+
+def true_value(world: World, policy: Any, episodes: int = 3000, seed: int = 1234) -> F64:
+    """Mean return and costs per episode of a policy or mixture, (1+I,), by its members."""
+    members, weights = (
+        (policy.members, policy.weights) if isinstance(policy, Mixture) else ((policy,), np.ones(1))
+    )
+    total = np.zeros(1 + len(world.limits))
+    for member, weight in zip(members, weights, strict=True):
+        if weight > 0:
+            rng = np.random.default_rng(seed)
+            act = partial(_acted, member)
+            _, _, r, c, _ = played(world, act, episodes, rng)
+            total += weight * np.append(r.sum(axis=1).mean(), c.sum(axis=1).mean(axis=0))
+    return total
+
+
+def measure(
+    name: str, episodes: int, seed: int, out: Path, settings: dict[str, Any] | None = None,
+    clone_steps: int = 5_000,
+) -> dict[str, Any]:  # fmt: skip
+    """A cell, as JSON, which is added to `out`/cells.jsonl; one that is there already is read.
+
+    settings: of PDCA; clone_steps: iterations of bc-safe
+    """
+    from slater import deep
+    from slater.runs.result import from_log
+
+    cell = {"world": name, "episodes": episodes, "seed": seed, "settings": settings or {}}
+    cell = json.loads(json.dumps(cell))  # as it is read again: tuples are lists there
+    done = out / "cells.jsonl"
+    for row in read_json_lines(done) if done.exists() else []:
+        if row["cell"] == cell:
+            return dict(row)
+    if name not in WORLDS:
+        raise InputError(f"there is no world {name!r}; there are {', '.join(WORLDS)}.")
+    world = WORLDS[name]()
+    dataset, limits = recorded(world, episodes, seed), [str(limit) for limit in world.limits]
+    folder = out / "runs" / f"{name}-{episodes}-{seed}"
+    began = time.process_time()
+    result = deep.train("pdca", dataset, limits, out=_fresh(folder), seed=seed, **(settings or {}))
+    seconds = time.process_time() - began
+    assert result.per_episode is not None
+    true = true_value(world, result.policy)
+    game = sum(member.weight for member in result.members if not from_log(member.kind))
+    answer: dict[str, Any] = {
+        "cell": cell, "limits": list(world.limits), "status": str(result.status),
+        "said": list(result.per_episode.values()), "true": true.tolist(), "seconds": seconds, "game": game,
+        "reference": result.details.get("reference"),
+        "wrong": bool(result.status == "within" and np.any(true[1:] > WRONG * np.array(world.limits))),
+    }  # fmt: skip
+    answer["members"] = _members(world, result)
+    try:
+        safe = deep.train("bc-safe", dataset, limits, out=_fresh(folder.with_name(folder.name + "-bc")),
+                          seed=seed, options={"estimate": False}, steps=clone_steps)  # fmt: skip
+        answer["bc_safe"] = true_value(world, safe.policy).tolist()
+    except InputError:  # no episode of the log keeps the limits
+        answer["bc_safe"] = None
+    append_json_line(done, answer)
+    return answer
+
+
+def _fresh(folder: Path) -> Path:
+    """The folder, without what a stopped cell left in it."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def _members(world: World, result: Any) -> list[list[Any]]:
+    """Of every kept policy: what it is, its weight; means and deviations of what is said of it; the truth."""
+    assert result.folder is not None
+    from slater.runs import open_run
+
+    saved, rows = open_run(result.folder), []
+    names = ("reward", *(limit.cost for limit in result.limits))
+    for member in result.members:
+
+        def per_episode(sums: Any) -> list[float]:
+            units = saved.task.units
+            return [units.rescale(sums[name], "discounted", "episode") for name in names]
+
+        true = true_value(world, saved.kept_policy(member), 1000)
+        rows.append([member.kind, member.weight, per_episode(member.estimates), per_episode(member.spread),
+                     true.tolist()])  # fmt: skip
+    return rows
+
+
+def coverage(cells: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Share of policies whose truth is in the 80% and in the 95% interval: of returns and of costs."""
+    found: dict[str, list[float]] = {"return": [], "cost": []}
+    for row in cells:
+        for _, _, mean, deviation, true in row["members"]:
+            z = (np.array(true) - mean) / np.maximum(deviation, 1e-12)
+            found["return"].append(z[0])
+            found["cost"] += z[1:].tolist()
+    return {
+        name: (float(np.mean(np.abs(z) < 1.282)), float(np.mean(np.abs(z) < 1.96)))
+        for name, z in found.items() if z
+    }  # fmt: skip
+
+
+def summary(cells: Sequence[dict[str, Any]]) -> str:
+    """Tables in Markdown: one line per cell, then by world, then coverage."""
+
+    def sums(values: Sequence[float] | None) -> str:
+        if values is None:
+            return "none"
+        return f"{values[0]:.4g} at " + ", ".join(f"{x:.3g}" for x in values[1:])
+
+    lines = [
+        "| world | episodes | seed | limits | said | estimate | true | bc-safe | the log's best | seconds |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in cells:
+        cell, best = row["cell"], row["reference"]
+        known = None if best is None else [x for n, x in best.items() if n not in ("within_limits", "length")]
+        word = row["status"] + (" (**wrong**)" if row["wrong"] else "")
+        lines.append(
+            f"| {cell['world']} | {cell['episodes']} | {cell['seed']} "
+            f"| {', '.join(f'{x:g}' for x in row['limits'])} | {word} | {sums(row['said'])} "
+            f"| {sums(row['true'])} | {sums(row['bc_safe'])} | {sums(known)} | {row['seconds']:.0f} |"
+        )
+    lines += [
+        "",
+        "| world | runs | within and kept | wrong | not known | above |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(row["cell"]["world"] for row in cells):
+        own = [row for row in cells if row["cell"]["world"] == name]
+        words = [row["status"] for row in own]
+        wrong = sum(row["wrong"] for row in own)
+        lines.append(
+            f"| {name} | {len(own)} | {words.count('within') - wrong} | {wrong} "
+            f"| {words.count('not known')} | {words.count('above')} |"
+        )
+    lines.append("")
+    for name, (eighty, most) in coverage(cells).items():
+        lines.append(f"Of all kept policies, the {name} is in its 80% interval in {eighty:.0%}, in its 95% "
+                     f"interval in {most:.0%}.")  # fmt: skip
+    return "\n".join(lines) + "\n"
