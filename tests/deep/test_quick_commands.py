@@ -87,7 +87,9 @@ def test_a_policy_file_says_what_it_expects(run, data, capsys):
     assert [entry["low"] for entry in contract["observations"]] == dataset.observations.min(axis=0).tolist()
     assert contract["limits"] == ["c0=2"]
     assert contract["fingerprint"] == dataset.fingerprint
-    assert any("estimated per episode from the data by the log model: c0" in text for text in contract["judged"])
+    assert any(
+        "estimated per episode from the data by the log model: c0" in text for text in contract["judged"]
+    )
     assert slater("policy", "info", run) == 0
     shown = capsys.readouterr().out
     assert "observation 0: " in shown
