@@ -24,13 +24,13 @@ def test_columns_of_the_log_are_kept_once_and_read_back_as_they_were(tmp_path):
     task = state_task(data, resolve_limits(["5"], data.cost_names), 0.9)
     own, wide = (make_policy(task, (8,), jax.random.key(k), (-5.0, k + 0.5)) for k in (0, 1))
     (tmp_path / "members").mkdir()
-    folder = RunFolder(tmp_path)
+    folder = RunFolder(tmp_path, "one")
     folder.keep(own, Member(10))
     state = {"x": jnp.zeros(2)}
     for _ in range(2):  # a run that is finished again
         folder.keep_columns([(wide, "clone of a"), (own, "in-sample policy of multiplier 1")], state, 12)
     assert [member.step for member in folder.members] == [10, 13, 14]
-    again = RunFolder(tmp_path)
+    again = RunFolder(tmp_path, "one")
     again.load(state)
     assert again.members == folder.members
     policies = again.policies(own)
