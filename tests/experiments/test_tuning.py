@@ -122,8 +122,8 @@ def test_estimates_of_a_cloned_policy_are_near_what_the_data_did(tmp_path: Path)
     endless = float((costs.mean(axis=0) * 0.9 ** np.arange(25)).sum() + 0.9**25 / 0.1 * costs[:, 10:].mean())
     # a model counts whole episodes under a limit on them: of the policy itself, which is not quite the data's
     cost = pointmass_values(load(tmp_path / "run" / "mixture.safetensors"), 400, seed=0)[1]
-    for estimator, value, near in (("fqe", endless, 0.3), ("model", cost / 25 * 10, 0.15)):
-        judge = Judge(steps=1500, copies=2, members=2, estimator=estimator)
+    for estimator, steps, value, near in (("fqe", 1500, endless, 0.3), ("model", 400, cost / 25 * 10, 0.2)):
+        judge = Judge(steps=steps, copies=2, members=2, estimator=estimator)
         estimate = judge(tmp_path / "run", kept, held)
         assert estimate["costs"]["c0"] == pytest.approx(value, rel=near), estimator
         # 5 per episode of 25 steps is .2 per step, 2 discounted at .9

@@ -29,8 +29,9 @@ class Mixture(TableMixture):
     """
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        # first what names the value that is wrong
         check_distribution("weights", as_array("weights", self.weights, (len(self.members),)))
+        super().__post_init__()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Mixture:
