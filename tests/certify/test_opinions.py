@@ -25,7 +25,7 @@ from slater.deep.ope.in_sample import InSampleSettings
 from slater.deep.ope.study import StudySettings, study
 from slater.deep.task import normalised, state_task
 from slater.limits import Limit
-from slater.policy import GaussianPolicy, Mixture
+from slater.policy import GaussianMixturePolicy, GaussianPolicy, Mixture
 from slater.policy import load as load_policy
 from slater.policy import save as save_policy
 
@@ -148,6 +148,19 @@ def test_functions_and_mixtures_are_judged_like_networks(estimators: Estimators)
     for k in range(2):
         middle = 0.5 * (low.opinions[k].mean[0] + one.opinions[k].mean[0])
         assert half.opinions[k].mean[0] == pytest.approx(middle, abs=0.5)
+
+
+def test_a_policy_of_several_modes_is_judged_by_what_it_does(estimators: Estimators) -> None:
+    """Two components that are the same push are that push; a mixture of such members is a mixture."""
+    one = np.ones(1, np.float32)
+    bias = np.array([0.0, 0.0, 0.3, -2.0, 0.3, -2.0], np.float32)  # logits, then mean and log std of each
+    both = GaussianMixturePolicy(
+        (np.zeros((1, 6), np.float32),), (bias,), 0 * one, one, -one, one, (-5.0, 0.0), 2
+    )
+    plain, modes, mixed = estimators.judged([_push(0.3), both, Mixture((both, both), np.array([0.4, 0.6]))])
+    for k, opinion in enumerate(plain.opinions):
+        for other in (modes, mixed):
+            assert other.opinions[k].mean[0] == pytest.approx(opinion.mean[0], abs=1.5)
 
 
 def test_an_answer_does_not_depend_on_the_other_candidates(estimators: Estimators) -> None:
