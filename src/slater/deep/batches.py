@@ -26,8 +26,8 @@ class Data(NamedTuple):
 
     utilities: (N, 1+I) reward, then costs; discount: (N,) gamma, or 0 after a terminal
     returns: (N, 1+I) discounted sums from this row to the end of its episode; after a timeout the rest is
-        guessed to continue at the episode's mean rate (see `_returns`). A warm start and PDCA's fallback
-        use them.
+        guessed to continue at the episode's mean rate (see `_returns`). A warm start
+        uses them.
     time: (N,) steps of its episode before this row; to_go: (N, 1+I) plain sums from this row to the last one
         of its episode. Critics that know the time use both.
     initial: (E, obs_dim) first observations
