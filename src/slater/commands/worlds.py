@@ -23,13 +23,15 @@ class WorldsArgs:
     Examples:
         slater reproduce worlds --seeds 10 11 12 13 14
         slater reproduce worlds rare queue --episodes 300 --seeds 10
+        slater reproduce worlds task-0 task-1 --seeds 0
 
     """
 
     worlds: Positional[tuple[str, ...]] = ()
-    """Worlds by name; all nine that are reported unless given."""
-    episodes: tuple[int, ...] = (100, 300)
-    """Episodes of each log."""
+    """Worlds by name, `task-17` for number 17 of the family of random tasks; all nine that are reported
+    unless given."""
+    episodes: tuple[int, ...] = ()
+    """Episodes of each log; 100 and 300, of a random task its own number, unless given."""
     seeds: tuple[int, ...] = (10,)
     """Seeds of logs and runs."""
     out: Path = Path("runs/worlds")
@@ -41,7 +43,8 @@ class WorldsArgs:
 def run(args: list[str]) -> int:
     """Parse, measure, print the table."""
     from slater.experiments.small_worlds import WORLDS
-    from slater.experiments.worlds import measure, summary
+    from slater.experiments.task_family import Task
+    from slater.experiments.worlds import measure, summary, world_of
     from slater.jobs.cells import prepare
     from slater.threads import use_one_thread
 
@@ -49,8 +52,10 @@ def run(args: list[str]) -> int:
     use_one_thread()
     out, told, cells = prepare(options.out), Console(stderr=True), []
     for seed in options.seeds:
-        for episodes in options.episodes:
-            for name in options.worlds or tuple(WORLDS)[:9]:
+        for name in options.worlds or tuple(WORLDS)[:9]:
+            world = world_of(name)
+            own = (world.episodes,) if isinstance(world, Task) else (100, 300)
+            for episodes in options.episodes or own:
                 told.print(f"{name}, {episodes} episodes, seed {seed}", highlight=False)
                 cells.append(measure(name, episodes, seed, out))
     table = summary(cells)

@@ -36,9 +36,9 @@ class World(ABC):
     continuous.
     """
 
-    horizon: ClassVar[int] = 50
-    limits: ClassVar[tuple[float, ...]] = (0.0,)
-    actions: ClassVar[int | None] = None
+    horizon: int = 50
+    limits: tuple[float, ...] = (0.0,)
+    actions: int | None = None
 
     @abstractmethod
     def start(self, n: int, rng: Rng) -> State:

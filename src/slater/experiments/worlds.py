@@ -21,9 +21,10 @@ from slater.data import Dataset
 from slater.disk import append_json_line, read_json_lines
 from slater.errors import InputError
 from slater.experiments.small_worlds import WORLDS, World
+from slater.experiments.task_family import task_of
 from slater.policy import Mixture
 
-__all__ = ["measure", "played", "recorded", "summary", "true_value"]
+__all__ = ["measure", "played", "recorded", "summary", "true_value", "world_of"]
 
 F64 = NDArray[np.float64]
 Rng = np.random.Generator
@@ -80,6 +81,18 @@ def true_value(world: World, policy: Any, episodes: int = 3000, seed: int = 1234
     return total
 
 
+def world_of(name: str) -> World:
+    """A world by its name; `task-17` is task 17 of the family (`slater.experiments.task_family`)."""
+    kind, _, number = name.partition("-")
+    if kind == "task" and number.isdecimal():
+        return task_of(int(number))
+    if name not in WORLDS:
+        raise InputError(
+            f"there is no world {name!r}; there are {', '.join(WORLDS)}, and task-0, task-1, ..."
+        )
+    return WORLDS[name]()
+
+
 def measure(
     name: str, episodes: int, seed: int, out: Path, settings: dict[str, Any] | None = None,
     clone_steps: int = 5_000,
@@ -97,9 +110,7 @@ def measure(
     for row in read_json_lines(done) if done.exists() else []:
         if row["cell"] == cell:
             return dict(row)
-    if name not in WORLDS:
-        raise InputError(f"there is no world {name!r}; there are {', '.join(WORLDS)}.")
-    world = WORLDS[name]()
+    world = world_of(name)
     dataset, limits = recorded(world, episodes, seed), [str(limit) for limit in world.limits]
     folder = out / "runs" / f"{name}-{episodes}-{seed}"
     began = time.process_time()
