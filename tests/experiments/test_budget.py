@@ -37,6 +37,20 @@ def test_a_speed_is_what_trials_took(fixed: float, rate: float, most: int) -> No
     assert sum(fixed + rate * steps for steps in tried) < 3 * 180.0
 
 
+def test_what_every_schedule_compiles_anew_does_not_count_as_iterations() -> None:
+    """Each number of iterations is compiled once per process: 10 s here, beside .001 s per iteration."""
+    compiled: set[int] = set()
+
+    def trial(steps: int) -> float:
+        new = steps not in compiled
+        compiled.add(steps)
+        return 10.0 * new + 0.001 * steps
+
+    speed = budget.measure_speed(trial, 60.0, 100_000)
+    assert speed.per_iteration == pytest.approx(0.001)
+    assert speed.iterations(60.0, 100_000) == pytest.approx(50_000, abs=1)
+
+
 def test_a_budget_too_short_for_a_trial_gives_what_was_tried() -> None:
     speed = budget.measure_speed(lambda steps: 10.0 + steps, 1.0, 1_000)
     assert speed.iterations(1.0, 1_000) == 128

@@ -29,6 +29,8 @@ class _Common:
     """with the budget equal: minutes of one core for a cell, study of the log and choice at the end included,
     rollouts not (default 3); a method's schedule is scaled to what it reaches in them, at most its authors'
     iterations; one model for all limits has the time of one cell, and in a second row that of all limits"""
+    once: bool = False
+    """with the budget equal: leave out the second row of a model for all limits, of the time of all cells"""
     bare: bool = False
     """take names of sources and propensities away from the data first, as DSRL's files have none"""
     data: str | None = None
@@ -164,6 +166,7 @@ def _run(experiment: str, options: _Common) -> int:
         data=options.data or budget.data,
         sets=options.set,
         seconds=None if minutes is None else 60.0 * minutes,
+        once=options.once,
         bare=options.bare,
         acting=options.acting or ("draws" if minutes is None else "published"),
         skip_missing=options.tasks is None,

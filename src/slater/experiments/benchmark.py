@@ -117,12 +117,14 @@ def make_cells(
     seeds: Sequence[int],
     common: Mapping[str, Any],
     acting: Acting = "draws",
+    *,
+    once: bool = False,
 ) -> list[Cell]:
     """The cells, in the order tasks, seeds, algorithms, limits; `limits` by task, as texts.
 
     common: `episodes` of the measurement, `curve_every` iterations and `curve_episodes`, and
-    `budget_seconds` where time decides; one model for all limits then has the budget of one cell, and in a
-    cell of its own that of all of them. acting: see `ways_of_acting`.
+    `budget_seconds` where time decides; one model for all limits then has the budget of one cell, and unless
+    `once`, in a cell of its own, that of all of them. acting: see `ways_of_acting`.
     """
     return [
         {
@@ -141,7 +143,9 @@ def make_cells(
         for source in sources
         for seed in seeds
         for spec in specs
-        for group, extra in _groups(spec, list(limits[source.task]), common.get("budget_seconds"))
+        for group, extra in _groups(
+            spec, list(limits[source.task]), None if once else common.get("budget_seconds")
+        )
     ]
 
 

@@ -67,7 +67,9 @@ class Speed:
 def measure_speed(trial: Callable[[int], float], seconds: float, most: int) -> Speed:
     """The speed, from `trial(n)`: processor seconds of a run of n iterations, n up to `most`."""
     steps = min(FIRST, most // 2)
-    trial(steps)  # what is compiled once per process would count as the first trial's own
+    # What a process does once would count as the first trial's own. Not as many iterations as that trial:
+    # each number of them has a schedule of its own, compiled anew, as the run itself will be.
+    trial(max(steps // 2, 1))
     spent = trial(steps)
     while True:
         longer = min(LONGER * steps, most)

@@ -33,6 +33,7 @@ class BenchmarkPlan:
     sets: settings as `[ALGORITHM:]NAME=VALUE`; data: folder of the datasets, or "sample"
     bare: without names of sources and propensities, in a copy below the output folder
     acting: how policies act where they are measured (`slater.experiments.benchmark.ways_of_acting`)
+    once: a model that serves all limits has the time of one cell, and no row with that of all
     skip_missing: leave out tasks without data instead of refusing; workers: processes, None for all cores
     """
 
@@ -49,6 +50,7 @@ class BenchmarkPlan:
     seconds: float | None = None
     bare: bool = False
     acting: Acting = "draws"
+    once: bool = False
     skip_missing: bool = False
     workers: int | None = None
     engine: Engine = "fresh"
@@ -94,7 +96,7 @@ def run_plan(experiment: str, plan: BenchmarkPlan, out: Path) -> Folder:
         "curve_episodes": plan.curve_episodes,
         **({"budget_seconds": plan.seconds} if timed else {}),
     }
-    cells = make_cells(sources, specs, plan.limits, plan.seeds, common, plan.acting)
+    cells = make_cells(sources, specs, plan.limits, plan.seeds, common, plan.acting, once=plan.once)
     # whole paths: a worker on a cluster may stand in another folder
     at = tuple(replace(source, path=str(Path(source.path).resolve())) for source in sources)
     work = CellWork(experiment, str(out.resolve()), plan.data, at, plan.bare)
