@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from slater.deep.algorithms.o3srl import O3SRL, O3SRLConfig
 from slater.deep.algorithms.pdca import PDCAConfig
 from slater.deep.algorithms.pdca.parts import DUALS
 from slater.deep.game.bellman import advantage, bellman_error, bellman_halves, residual, sized_loss
@@ -160,6 +161,24 @@ def test_exp3_finds_the_multiplier_of_a_small_game(rewards, costs, tau, answer):
     np.testing.assert_allclose(arms[np.argmax(state.memory[:-3])], answer)
     assert np.all(np.isclose(np.asarray(played[3000:]), answer).all(axis=1).mean() > 0.5)
     assert {tuple(row) for row in np.asarray(played).tolist()} <= {tuple(row) for row in arms.tolist()}
+
+
+@pytest.mark.parametrize(("cost", "least", "most"), [(0.75, 4.0, 5.0), (0.25, 0.0, 1.0)])
+def test_o3srls_bandit_hears_whether_the_limit_is_kept(cost, least, most):
+    """One policy answers all arms: lambda rises where it costs more than the limit and falls where less,
+    whatever its reward, and whatever critics said before they knew anything."""
+    player = O3SRL(O3SRLConfig(dual="exp3"))
+    before, limit = jnp.array([1e4, -1e4]), jnp.array([0.5])
+
+    def play(state, move):
+        number, key = move
+        values = jnp.where(number < 5, before, jnp.array([3.0, cost]))
+        moved = player.lam.respond(state, player.heard(values, limit, 1e-3), key)
+        return moved, moved.lam[0]
+
+    moves = (jnp.arange(2000), jax.random.split(jax.random.key(0), 2000))
+    _, played = jax.jit(lambda moves: jax.lax.scan(play, player.lam.init(1), moves))(moves)
+    assert least <= float(jnp.mean(played[1500:])) <= most
 
 
 @pytest.mark.parametrize(("costs", "count"), [(1, 6), (2, 21), (3, 56)])

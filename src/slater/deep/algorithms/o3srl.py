@@ -12,7 +12,8 @@ shaped reward, as printed, lags behind every change of lambda):
             (discrete actions: -E log pi(a|s) in place of the square)
     lambda  hedge: multiplicative weights over the corners of B Delta^I, which with critics apart are all
             known each time, and their mean is played; exp3: as published, a bandit over a grid that plays
-            one arm at a time and hears its Lagrangian alone (`slater.deep.game.dual`)
+            one arm at a time and hears of it alone (`slater.deep.game.dual`): lambda times the relative
+            excess, since the reward is the same for all arms
 
 The output is the last policy, as published; the guarantee is of the mean over all.
 """
@@ -34,7 +35,7 @@ from slater.deep.algorithms.base import Config
 from slater.deep.algorithms.last_iterate import LastIterate
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, draw_keys
-from slater.deep.game.dual import EXP3, DualState, ExponentiatedGradient, Outcome
+from slater.deep.game.dual import EXP3, DualState, ExponentiatedGradient, Outcome, relative_excess
 from slater.deep.nets.critic import Critic, make_critic
 from slater.deep.nets.policy import Gaussian, PolicyNetwork, make_policy
 from slater.deep.ope.fitted_q import FittedQ
@@ -156,8 +157,9 @@ class O3SRL(LastIterate[O3SRLConfig, O3SRLState]):
         updates, opt = self.adam.update(grads, state.opt)
         pi = optax.apply_updates(state.pi, updates)
         heard = jnp.mean(_values(critics[1], batch.s0, pi.choice(batch.s0, keys.s0)), axis=1)
-        limits = jnp.asarray(task.tightened_limits(config.margin))
-        outcome = Outcome(heard[0], heard[1:], limits, 1e-3 / (1.0 - task.gamma))
+        outcome = self.heard(
+            heard, jnp.asarray(task.tightened_limits(config.margin)), 1e-3 / (1.0 - task.gamma)
+        )
         moved = self.lam.respond(state.dual, outcome, key)
         now = (step + 1) % config.hold == 0
         dual = jax.tree.map(lambda new, old: jnp.where(now, new, old), moved, state.dual)
@@ -165,6 +167,18 @@ class O3SRL(LastIterate[O3SRLConfig, O3SRLState]):
             metrics[f"lambda/{name}"] = dual.lam[i]
             metrics[f"value/{name}"] = heard[1 + i] / task.scale[1 + i]
         return O3SRLState(critics, pi, opt, dual), metrics
+
+    def heard(self, values: Array, limits: Array, floor: float) -> Outcome:
+        """What lambda hears of values of reward and costs, (1+I,), and of limits (I,), as discounted sums.
+
+        A bandit's arm is judged by lambda times the relative excess alone. One policy answers all arms, since
+        it hardly moves in `hold` iterations: its reward is the same for each, so that it would only be noise,
+        and what critics say at first would be the range that all later losses are measured by.
+        """
+        if self.config.dual == "hedge":
+            return Outcome(values[0], values[1:], limits, floor)
+        excess = relative_excess(values[1:], limits, floor)
+        return Outcome(jnp.zeros(()), excess, jnp.zeros_like(limits), 1.0)
 
     def policy(self, state: O3SRLState) -> PolicyNetwork:
         """The policy now."""
