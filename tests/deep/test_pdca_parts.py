@@ -31,7 +31,7 @@ def test_an_iteration_keeps_the_shape_of_the_state_whatever_parts_meet(estimator
     )  # fmt: skip
     algorithm, key = PDCA(config), jax.random.key(0)
     state = jax.eval_shape(lambda: algorithm.init(task, key))
-    for phase in ("start", "joint", "ope") if algorithm.schedule.start_rounds else ("joint", "ope"):
+    for phase in ("start", "play", "climb", "ope") if algorithm.player else ("joint", "ope"):
 
         def update(state, phase=phase):
             batch = draw(device, task, key, config.batch_size)

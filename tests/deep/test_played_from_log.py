@@ -3,17 +3,21 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from slater.deep.algorithms.pdca import PDCA, PDCAConfig
-from slater.deep.algorithms.pdca.schedule import Schedule
+from slater.deep.algorithms.pdca.schedule import TURN, Schedule
 from slater.deep.batches import draw, prepare
 from slater.deep.game.dual import EXP3, PID, ExponentiatedGradient, ProjectedGradient
+from slater.deep.game.player import ModelPlayer
 from slater.deep.game.primal import AnchoredGradient
+from slater.deep.log_model.dynamics import DynamicsSettings, random_dynamics
 from slater.deep.nets.policy import Categorical, Gaussian, make_policy
+from slater.deep.ope.rollouts import RolloutEstimator
 from slater.deep.task import state_task
 from slater.errors import InputError
 from slater.limits import resolve_limits
@@ -85,23 +89,87 @@ def test_a_dual_player_can_be_put_at_prices_and_goes_on_from_there(player):
 
 
 def test_a_schedule_in_parts_is_starts_and_whole_rounds_and_does_not_depend_on_the_number_of_steps():
-    schedule = Schedule(steps=100, warm=10, fit=0, joint=5, ope=1, start_rounds=3)
+    schedule = Schedule(steps=150, warm=0, fit=0, joint=30, ope=1, start_rounds=2)
     phases, step = [], 0
-    while step < 100:
+    while step < 126:
         phase, step_after = schedule.phase(step)
         phases.append((phase, step_after - step))
         step = step_after
-    part = [("start", 1), *[("joint", 5), ("ope", 1)] * 3]
-    assert phases[0] == ("warm", 10)
-    assert phases[1 : 1 + 2 * len(part)] == 2 * part
-    ends = [done for done in range(101) if schedule.ends_round(done)]
-    assert ends[:4] == [17, 23, 29, 36]
-    assert [schedule.part(done - 1) for done in ends[:4]] == [0, 0, 0, 1]
-    moves = [int(step) for step in range(10, 100) if bool(schedule.moves_dual(jnp.asarray(step))[0])]
-    starts = [10, 29, 48, 67, 86]
-    assert [step for step in moves if step not in starts] == [done - 1 for done in ends]
-    longer = Schedule(steps=1000, warm=10, fit=0, joint=5, ope=1, start_rounds=3)
-    assert all(schedule.phase(step) == longer.phase(step) for step in range(94))
+    part = [
+        ("start", 1),
+        *[("play", 1), ("climb", TURN - 1), ("play", 1), ("climb", 29 - TURN), ("ope", 1)] * 2,
+    ]
+    assert phases == 2 * part
+    ends = [done for done in range(127) if schedule.ends_round(done)]
+    assert ends == [32, 63, 95, 126]
+    assert [schedule.part(done - 1) for done in ends] == [0, 0, 1, 1]
+    moves = [int(step) for step in range(126) if bool(schedule.moves_dual(jnp.asarray(step))[0])]
+    assert [step for step in moves if step not in (0, 63)] == [done - 1 for done in ends]
+    longer = replace(schedule, steps=1000)
+    assert all(schedule.phase(step) == longer.phase(step) for step in range(126))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["continuous", "discrete"])
+def world(request):
+    """A task, dynamics at random, in which utilities depend on states and actions, and first states."""
+    task = actions_of(request.param)
+    dynamics = random_dynamics(
+        task, DynamicsSettings(networks=2, hidden=(16,), outcome_hidden=(16,), levels=0)
+    )
+
+    def width(d):
+        return d.utility_low, d.utility_high, d.low, d.high
+
+    bounds = (jnp.full(2, -1.0), jnp.ones(2), jnp.full(2, -3.0), jnp.full(2, 3.0))
+    return task, eqx.tree_at(width, dynamics, bounds), jax.random.normal(jax.random.key(5), (64, 2))
+
+
+def climbed(world, anchor_weight, rounds=12):
+    task, dynamics, first = world
+    player = ModelPlayer((16,), 3e-3, 3e-3, (-3.0, 0.0), 2, 2, 64, anchor_weight)
+    state, lam, key = player.init(task, jax.random.key(1)), jnp.array([0.7]), jax.random.key(2)
+    start = state.policy
+    play = eqx.filter_jit(lambda s, k: player.play(task, s, dynamics, first, k))
+    climb = eqx.filter_jit(lambda s, k: player.climb(s, lam, k))
+    for turn in range(rounds):
+        state = play(state, jax.random.fold_in(key, turn))
+        for step in range(24):
+            state, told = climb(state, jax.random.fold_in(key, 1000 * turn + step))
+            assert all(np.isfinite(float(x)) for x in told.values())
+
+    def lagrangian(policy):
+        found = RolloutEstimator().value(task, dynamics, policy, jnp.tile(first, (8, 1)), jax.random.key(3))
+        return float(found.copies.mean(axis=0) @ jnp.array([1.0, -0.7]))
+
+    return start, state, lagrangian
+
+
+def test_the_player_climbs_the_lagrangian_of_what_the_model_says(world):
+    start, state, lagrangian = climbed(world, anchor_weight=0.01)
+    assert lagrangian(state.policy) > lagrangian(start) + 0.1
+    # V is what follows: of the same unit as the sums it is regressed on, and better than none
+    played = state.played
+    left = played.to_go / played.size - state.critic(played.states)
+    assert float(jnp.mean(left**2)) < 0.8 * float(jnp.mean((played.to_go / played.size) ** 2))
+
+
+def test_a_player_that_is_held_stays_at_its_start(world):
+    start, state, _ = climbed(world, anchor_weight=100.0, rounds=4)
+    seen = state.played.states[:256, :-1]
+    assert float(jnp.mean(state.policy.divergence(start, seen))) < 0.01
+    np.testing.assert_array_equal(state.anchor.mlp.weights[0], start.mlp.weights[0])
+
+
+def test_a_started_player_is_held_to_its_candidate(world):
+    task, *_ = world
+    player = ModelPlayer((16,), 3e-3, 3e-3, (-3.0, 0.0), 2, 2, 64, 0.1)
+    state, other = player.init(task, jax.random.key(1)), player.init(task, jax.random.key(9)).policy
+    found = player.start(state, other)
+    assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, state)
+    for own, wanted in zip(
+        jax.tree.leaves((found.policy, found.anchor)), 2 * jax.tree.leaves(other), strict=True
+    ):
+        np.testing.assert_array_equal(own, wanted)
 
 
 @pytest.mark.parametrize("components", [1, 3])
@@ -122,13 +190,13 @@ def test_what_is_auto_follows_the_log():
     config = PDCAConfig(hidden=(8,), gamma=0.9)
     found = PDCA(config).config_for(pointmass(episodes=4))
     parts = (found.estimator, found.mixture, found.primal, found.dual, found.levels)
-    assert parts == ("rollouts", "posterior", "anchored", "exponentiated_gradient", False)
+    assert parts == ("rollouts", "posterior", "model", "exponentiated_gradient", False)
     plain = PDCA(replace(config, mixture="lp")).config_for(pointmass(episodes=4))
     assert (plain.estimator, plain.primal, plain.dual) == ("fqe", "gradient", "projected_gradient")
     one_hot = random_cmdp(0).dataset(np.full((10, 5), 1 / 5), 50, 0)
     exact = PDCA(config).config_for(one_hot)
     assert (exact.estimator, exact.mixture, exact.primal) == ("fqe", "lp", "natural")
-    for name, part in (("estimator", "rollouts"), ("primal", "anchored")):
+    for name, part in (("estimator", "rollouts"), ("primal", "model")):
         with pytest.raises(InputError, match="take mixture posterior"):
             replace(config, mixture="lp", **{name: part})
 

@@ -46,6 +46,18 @@ class PolicyNetwork(eqx.Module):
     def log_prob(self, obs: Array, choice: Array) -> Array:
         """The log-likelihood log pi(a|s) of the data's choices, shape `(batch,)`."""
 
+    def drawn(self, obs: Array, key: Array) -> Array:
+        """What is drawn to act, (batch, action_dim): an action before the tanh, or one that is one-hot."""
+        raise NotImplementedError(f"a {type(self).__name__} does not say what it draws")
+
+    def log_drawn(self, obs: Array, drawn: Array) -> Array:
+        """Its log-likelihood, (batch,); beyond the tanh's last digit actions are alike, and draws are not."""
+        raise NotImplementedError(f"a {type(self).__name__} does not say what it draws")
+
+    def taken(self, drawn: Array) -> Array:
+        """The action that it is, as networks take it, (batch, action_dim)."""
+        return jnp.tanh(drawn)
+
     @abc.abstractmethod
     def entropy(self, obs: Array, key: Array) -> Array:
         """Entropy of pi(.|s), shape `(batch,)`, in nats; by one sample for continuous actions."""
@@ -71,8 +83,16 @@ class Gaussian(PolicyNetwork):
 
     def choice(self, obs: Array, key: Array) -> Array:
         """One reparameterised sample, shape `(batch, action_dim)`."""
+        return jnp.tanh(self.drawn(obs, key))
+
+    def drawn(self, obs: Array, key: Array) -> Array:
+        """A sample of the Gaussian."""
         mean, log_std = self._moments(obs)
-        return jnp.tanh(mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape))
+        return mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
+
+    def log_drawn(self, obs: Array, drawn: Array) -> Array:
+        """The Gaussian's density, but for a constant that depends on the sample alone."""
+        return self._log_prob_before_tanh(drawn, *self._moments(obs))
 
     def _log_prob_before_tanh(self, u: Array, mean: Array, log_std: Array) -> Array:
         normal = -0.5 * ((u - mean) * jnp.exp(-log_std)) ** 2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
@@ -136,7 +156,15 @@ class GaussianMixture(PolicyNetwork):
 
     def choice(self, obs: Array, key: Array) -> Array:
         """One sample, (batch, action_dim); reparameterised within its component, which is drawn."""
-        return jnp.tanh(self._drawn(obs, key)[0])
+        return jnp.tanh(self.drawn(obs, key))
+
+    def drawn(self, obs: Array, key: Array) -> Array:
+        """A sample of the mixture."""
+        return self._drawn(obs, key)[0]
+
+    def log_drawn(self, obs: Array, drawn: Array) -> Array:
+        """The mixture's density, but for a constant that depends on the sample alone."""
+        return self._log_density(drawn, self._moments(obs))
 
     def _log_density(self, u: Array, moments: tuple[Array, Array, Array]) -> Array:
         log_weight, mean, log_std = moments
@@ -184,6 +212,19 @@ class Categorical(PolicyNetwork):
     def log_prob(self, obs: Array, choice: Array) -> Array:
         """Log-probability of the action taken."""
         return jnp.sum(jax.nn.log_softmax(self.mlp(obs), axis=-1) * choice, axis=-1)
+
+    def drawn(self, obs: Array, key: Array) -> Array:
+        """One action."""
+        logits = self.mlp(obs)
+        return jax.nn.one_hot(jax.random.categorical(key, logits), logits.shape[-1])
+
+    def log_drawn(self, obs: Array, drawn: Array) -> Array:
+        """Its log-probability."""
+        return self.log_prob(obs, drawn)
+
+    def taken(self, drawn: Array) -> Array:
+        """Itself."""
+        return drawn
 
     def entropy(self, obs: Array, key: Array) -> Array:
         """Exact."""

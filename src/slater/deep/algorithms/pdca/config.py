@@ -11,17 +11,16 @@ from slater.errors import InputError
 __all__ = ["PDCAConfig"]
 
 #: settings that are to be more than 0
-POSITIVE = ("eta_fast", "eta_slow", "C", "multiplier_bound", "polyak", "anchor_weight")
+POSITIVE = ("eta_fast", "eta_slow", "C", "multiplier_bound", "polyak", "anchor_weight", "player_rate")
 
 
 @dataclass(frozen=True)
 class PDCAConfig(Config):
     """Settings of PDCA's default; "paper" marks what Algorithm 2 as printed has instead."""
 
-    steps: int = 6_010
-    """gradient iterations of the game; the default: warm start, then parts of four rounds, each from another
-    candidate of the log (paper: 100,000). A run too short for four rounds shrinks warm start and rounds in
-    proportion, until four fit"""
+    steps: int = 6_020
+    """gradient iterations of the game; the default: three parts of four rounds, each from another candidate
+    of the log (paper: 100,000). A run too short for four rounds shrinks them in proportion, until four fit"""
     batch_size: int = 256
     """transitions per iteration (paper: 512)"""
     hidden: tuple[int, ...] = (128, 128)
@@ -38,7 +37,7 @@ class PDCAConfig(Config):
     """form of E_D: squared, a double-Q residual, or hinge (paper), the printed C max{E delta_+, E delta_-}"""
     dual: str = "auto"
     """lambda-player: projected_gradient, exponentiated_gradient, greedy, greedy_box (paper); auto is
-    exponentiated_gradient where the game is played from the log's candidates, else projected_gradient"""
+    exponentiated_gradient where the game is played in the log model, else projected_gradient"""
     dual_rate: float = 0.5
     """step of lambda for an estimate of twice the limit or more (gradient players)"""
     estimator: str = "auto"
@@ -47,7 +46,7 @@ class PDCAConfig(Config):
     polyak: float = 0.005
     """rate of the critics' target networks, per iteration"""
     warm_steps: int = 2_000
-    """iterations of return regression before the game starts (paper: 0)"""
+    """iterations of return regression before a game on the data (paper: 0); none in the log model"""
     joint_steps: int = 500
     """iterations of critics and policy per round, lambda fixed"""
     ope_steps: int = 2_500
@@ -61,20 +60,22 @@ class PDCAConfig(Config):
     log_std_max: float = -1.0
     """largest log standard deviation of a Gaussian policy that starts at random (paper: 2)"""
     primal: str = "auto"
-    """pi-player: anchored, mirror descent from a candidate of the log; gradient (paper); or natural for
-    discrete actions; auto is anchored with rollouts, else natural for discrete actions, else gradient"""
-    anchor_weight: float = 0.003
-    """anchored player: weight of the divergence from its start in its loss, relative to the mean size of f"""
-    starts: int = 2
-    """anchored player: candidates of the log that the game is played from, one after the other: the best at
-    the limits' prices"""
+    """pi-player: model, mirror descent in the log model from candidates of the log; gradient (paper); or
+    natural for discrete actions; auto is model with rollouts, else natural for discrete actions, else
+    gradient"""
+    player_rate: float = 3e-4
+    """model player: learning rate of the policy"""
+    anchor_weight: float = 0.1
+    """model player: weight of the divergence from its start, in nats a step, beside advantages of unit
+    size"""
     start_rounds: int = 4
-    """anchored player: rounds from each start; when all starts had theirs, they begin again, at a third and
-    at three times the prices"""
+    """model player: rounds from each start: the best candidates of the log at the limits' prices, at a third
+    and at three times those"""
     temperature: float = 0.02
     """natural player: logits follow advantage / (temperature * H)"""
     margin: float = 0.1
-    """share of every limit that the game holds back, for what estimates get wrong (paper: 0)"""
+    """share of every limit that a game on the data holds back, for what estimates get wrong (paper: 0); in
+    the log model it is what the posterior's bounds ask for"""
     mixture: str = "auto"
     """weights over policies: posterior, a cone program on what the log says of them and how sure it is; lp, a
     linear program on estimates; or uniform (paper); auto is posterior with rollouts, else lp"""
@@ -95,14 +96,14 @@ class PDCAConfig(Config):
         super().__post_init__()
         for name, table, more in (
             ("critic", CRITICS, ()), ("dual", DUALS, ("auto",)), ("estimator", ESTIMATORS, ("auto",)),
-            ("primal", PRIMALS, ("auto",)), ("mixture", OUTPUTS, ("auto",)),
+            ("primal", PRIMALS, ("auto", "model")), ("mixture", OUTPUTS, ("auto",)),
         ):  # fmt: skip
             if (value := getattr(self, name)) not in (known := (*more, *table)):
                 raise InputError(f"{name} must be one of {', '.join(known)}, not {value!r}.")
         for name in POSITIVE:
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
-        for name, value in (("estimator", "rollouts"), ("primal", "anchored")):
+        for name, value in (("estimator", "rollouts"), ("primal", "model")):
             if getattr(self, name) == value and self.mixture not in ("posterior", "auto"):
                 raise InputError(
                     f"{name} {value} lives off the log model, which mixture {self.mixture} does not fit; "
@@ -112,7 +113,7 @@ class PDCAConfig(Config):
             raise InputError(f"margin must be in [0, 1), not {self.margin}.")
         if not 0.5 <= self.confidence < 1:
             raise InputError(f"confidence must be in [0.5, 1), not {self.confidence}.")
-        for name in ("model_steps", "starts", "start_rounds", "joint_steps", "components"):
+        for name in ("model_steps", "start_rounds", "joint_steps", "components"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if min(self.warm_steps, self.ope_steps, self.temperature) < 0:

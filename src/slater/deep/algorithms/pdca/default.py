@@ -12,9 +12,10 @@ showed that they fail on networks:
     observations,
                FQE from scratch in every round
     start      the log's candidates that are best at the limits' prices, one after the other, and those prices
-               as multipliers; critics regressed on the data's returns
-    primal     mirror descent from the start: the policy stays where critics and estimates can be believed;
-               for one-hot observations and discrete actions the natural gradient, whose logits cannot die
+               as multipliers
+    primal     mirror descent in the log model (`slater.deep.game.player`), where 2E + A is A: the policy is
+               held to its start, where the model can be believed; for one-hot observations critics on the
+               data, and for discrete actions the natural gradient, whose logits cannot die
     dual       exponentiated gradient on the relative excess
     output     the mixture that a cone program finds among the log's candidates and the game's policies, on
     the
@@ -40,13 +41,14 @@ from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Config, Member, fit_phases, fit_preparation
 from slater.deep.algorithms.pdca import parts
 from slater.deep.algorithms.pdca.config import PDCAConfig
-from slater.deep.algorithms.pdca.output import certificate
+from slater.deep.algorithms.pdca.output import PRICE_SHARES, certificate
 from slater.deep.algorithms.pdca.paper import PaperPDCA
 from slater.deep.algorithms.pdca.schedule import MOVES, Schedule
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, Data, draw_keys
 from slater.deep.game.critics import CriticsState
 from slater.deep.game.dual import DualState, Outcome
+from slater.deep.game.player import ModelPlayer, PlayerState
 from slater.deep.game.primal import PrimalState
 from slater.deep.log_model.log_model import has_levels, hidden_for, suits_a_model
 from slater.deep.nets.policy import PolicyNetwork
@@ -58,11 +60,6 @@ __all__ = ["PDCA", "PDCAState"]
 
 #: settings that are lengths of phases
 PHASES = ("warm_steps", "joint_steps", "ope_steps")
-
-
-#: what the prices of the limits are multiplied by at the starts, cycle after cycle of them; and the least of
-#: them, since a limit that does not bind at the log's mixture may bind later
-PRICE_SHARES, LEAST_PRICE = (1.0, 1.0 / 3.0, 3.0), 0.01
 
 
 def _chosen(config: PDCAConfig, estimator: str, discrete: bool) -> PDCAConfig:
@@ -77,9 +74,9 @@ def _chosen(config: PDCAConfig, estimator: str, discrete: bool) -> PDCAConfig:
         config = replace(config, mixture="posterior" if with_log else "lp")
     if config.primal == "auto":
         natural = "natural" if discrete and config.temperature > 0 else "gradient"
-        config = replace(config, primal="anchored" if with_log else natural)
+        config = replace(config, primal="model" if with_log else natural)
     if config.dual == "auto":
-        from_log = config.primal == "anchored"
+        from_log = config.primal == "model"
         config = replace(config, dual="exponentiated_gradient" if from_log else "projected_gradient")
     return config
 
@@ -87,18 +84,22 @@ def _chosen(config: PDCAConfig, estimator: str, discrete: bool) -> PDCAConfig:
 class PDCAState(eqx.Module):
     """Everything that changes: the state of every part, and
 
-    starts: candidates that the game is played from, leaves with an axis S first; () where it has no parts
-    start_prices: (I,) of the limits there
+    critics: () where the game is in the log model, and the player has them
+    starts: candidates that such a game is played from, leaves with an axis S first, or ()
+    start_prices: (S, I) of the limits there; price_unit: (I,) what lambda is a multiple of
+    aim: (I,) costs that lambda steers to, in J-units
     multiplier_mean: (I,) mean of the multipliers played, lambda_bar of the paper
     estimate: (1+I,) the last pessimistic estimate of J(pi), in J-units of the scaled utilities
     """
 
-    critics: CriticsState
+    critics: CriticsState | tuple[()]
     estimator: Any
     primal: PrimalState
     dual: DualState
     starts: Any
     start_prices: Array
+    price_unit: Array
+    aim: Array
     multiplier_mean: Array
     estimate: Array
 
@@ -124,12 +125,13 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         chosen = _chosen(config, "rollouts", discrete=False)
         self.critics = parts.CRITICS[config.critic](config)
         self.estimator = parts.ESTIMATORS[chosen.estimator](config)
-        self.primal = parts.PRIMALS[chosen.primal](config)
+        self.player = parts.player_in_model(config) if chosen.primal == "model" else None
+        self.primal = parts.PRIMALS["gradient" if self.player else chosen.primal](config)
         self.dual = parts.DUALS[chosen.dual](config)
         self.output = parts.OUTPUTS[chosen.mixture](config)
         self.schedule = Schedule(
-            config.steps, config.warm_steps, self.estimator.fit_steps, config.joint_steps,
-            self.estimator.policy_steps, config.start_rounds if chosen.primal == "anchored" else 0,
+            config.steps, 0 if self.player else config.warm_steps, self.estimator.fit_steps,
+            config.joint_steps, self.estimator.policy_steps, config.start_rounds if self.player else 0,
         )  # fmt: skip
 
     def config_for(self, dataset: Dataset | StoredDataset) -> PDCAConfig:
@@ -164,37 +166,35 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         """All networks at random, lambda at its start."""
         key_f, key_g, key_h, key_pi = jax.random.split(key, 4)
         return PDCAState(
-            critics=self.critics.init(task, key_f, key_g),
+            critics=() if self.player else self.critics.init(task, key_f, key_g),
             estimator=self.estimator.init(task, key_h),
-            primal=self.primal.init(task, key_pi),
+            primal=(self.player or self.primal).init(task, key_pi),
             dual=self.dual.init(task.costs),
             starts=self._random_starts(task, key_pi),
-            start_prices=jnp.zeros(task.costs),
+            start_prices=jnp.zeros((len(PRICE_SHARES), task.costs)),
+            price_unit=jnp.ones(task.costs),
+            aim=jnp.asarray(task.tightened_limits(self.config.margin)),
             multiplier_mean=jnp.zeros(task.costs),
             estimate=jnp.zeros(1 + task.costs),
         )
 
-    @property
-    def _parts(self) -> int:
-        """S, the number of policies that the game is played from; 0: it has no parts."""
-        return self.config.starts if self.schedule.part_length else 0
-
     def _random_starts(self, task: Task, key: Array) -> Any:
-        if not self._parts:
+        if (player := self.player) is None:
             return ()
-        return jax.vmap(lambda k: self.primal.init(task, k).policy)(jax.random.split(key, self._parts))
+        keys = jax.random.split(key, len(PRICE_SHARES))
+        return jax.vmap(lambda k: player.init(task, k).policy)(keys)
 
     def prepared(
         self, task: Task, state: PDCAState, dataset: Dataset | StoredDataset, tick: Tick
     ) -> PDCAState:
-        """With starts, prices and the estimator's networks from the log model, if there is one."""
-        found = self.output.starts(task, dataset, max(self._parts, 1), tick)
+        """With starts, prices, what to aim at and the estimator's networks from the log model."""
+        found = self.output.starts(task, dataset, tick)
         if found is None:
             return state
         state = replace(state, estimator=self.estimator.studied(state.estimator, found.dynamics))
-        if self._parts:
-            prices = jnp.asarray(found.prices, jnp.float32)
-            state = replace(state, starts=found.policies, start_prices=prices)
+        if self.player:
+            prices, unit, aim = (jnp.asarray(x, jnp.float32) for x in (found.prices, found.unit, found.aim))
+            state = replace(state, starts=found.policies, start_prices=prices, price_unit=unit, aim=aim)
         # buffers of its own: a chunk reuses those of its state, and the log model stays
         return jax.tree.map(jnp.array, state)
 
@@ -202,12 +202,40 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         self, task: Task, state: PDCAState, batch: Batch, key: Array, step: Array, phase: str
     ) -> tuple[PDCAState, dict[str, Array]]:
         """One iteration: the parts that move in this phase, each after those it depends on."""
-        moves = MOVES[phase]
+        moves, play = MOVES[phase], self._play if self.player else self._train
+        state, metrics = play(task, state, batch, key, step, moves)
+        if "dual" in moves:  # lambda, by h(s0, pi) - tau
+            key_first = draw_keys(key).s0
+            policy = state.primal.policy
+            estimate = self.estimator.value(task, state.estimator, policy, batch.s0, key_first).pessimistic
+            dual, mean = self._respond(task, state, estimate, key_first, step)
+            state = replace(state, dual=dual, multiplier_mean=mean, estimate=estimate)
+        game = {"play", "climb", "critics", "dual"} & set(moves)
+        return state, metrics | (_of_game(task, state) if game else {})
+
+    def _play(
+        self, task: Task, state: PDCAState, batch: Batch, key: Array, step: Array, moves: tuple[str, ...]
+    ) -> tuple[PDCAState, dict[str, Array]]:
+        """The pi-player in the log model."""
+        player, metrics = self.player, dict[str, Array]()
+        assert player is not None
+        if "start" in moves:  # pi <- a candidate of the log; lambda <- its price
+            state = self._start(player, state, step)
+        own = state.primal
+        assert isinstance(own, PlayerState)
+        if "play" in moves:  # episodes of pi
+            own = player.play(task, own, state.estimator, batch.s0, key)
+        if "climb" in moves:  # pi climbs f - sum_i lambda_i g^i
+            own, metrics = player.climb(own, state.dual.lam * state.price_unit, key)
+        return replace(state, primal=own), metrics
+
+    def _train(
+        self, task: Task, state: PDCAState, batch: Batch, key: Array, step: Array, moves: tuple[str, ...]
+    ) -> tuple[PDCAState, dict[str, Array]]:
+        """Critics and the pi-player on the data."""
         metrics: dict[str, Array] = {}
         critics, estimator, primal = state.critics, state.estimator, state.primal
-        dual, mean, estimate = state.dual, state.multiplier_mean, state.estimate
-        if "start" in moves:  # pi <- a candidate of the log; lambda <- its price
-            primal, dual = self._start(state, step)
+        assert isinstance(critics, CriticsState)
         if "warm start" in moves:  # f, g <- the data's returns; pi <- the data's policy
             critics, of_critics = self.critics.warm(task, critics, batch)
             primal, of_primal = self.primal.warm(primal, batch)
@@ -223,38 +251,32 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             estimator, told = self.estimator.update(task, estimator, primal.policy, batch, key, place)
             metrics |= told
         if "primal" in moves:  # pi climbs f + sum_i lambda_i (tau_i - g^i)
-            z = self.critics.lagrangian(task, critics, dual.lam, batch)
+            z = self.critics.lagrangian(task, critics, state.dual.lam, batch)
             primal, told = self.primal.update(task, primal, z, batch, key)
             metrics |= told
-        if "dual" in moves:  # lambda, by h(s0, pi) - tau
-            key_first = draw_keys(key).s0
-            estimate = self.estimator.value(task, estimator, primal.policy, batch.s0, key_first).pessimistic
-            dual, mean = self._respond(task, state, estimate, key_first, step)
-        state = replace(
-            state, critics=critics, estimator=estimator, primal=primal, dual=dual, multiplier_mean=mean,
-            estimate=estimate,
-        )  # fmt: skip
-        return state, metrics | (_of_game(task, state) if "critics" in moves or "dual" in moves else {})
+        return replace(state, critics=critics, estimator=estimator, primal=primal), metrics
 
-    def _start(self, state: PDCAState, step: Array) -> tuple[PrimalState, DualState]:
+    def _start(self, player: ModelPlayer, state: PDCAState, step: Array) -> PDCAState:
         """The players at the start of the part that begins with iteration `step`."""
-        part, count = self.schedule.part(step), self._parts
-        policy = jax.tree.map(lambda leaf: leaf[part % count], state.starts)
-        share = jnp.array(PRICE_SHARES)[(part // count) % len(PRICE_SHARES)]
-        prices = jnp.clip(state.start_prices * share, LEAST_PRICE, 0.9 * self.config.multiplier_bound)
-        return self.primal.start(policy), self.dual.restart(state.dual, prices)
+        part = self.schedule.part(step) % len(PRICE_SHARES)
+        policy = jax.tree.map(lambda leaf: leaf[part], state.starts)
+        prices = state.start_prices[part] / state.price_unit
+        bounded = jnp.clip(prices, 1e-3, 0.9 * self.config.multiplier_bound)
+        assert isinstance(state.primal, PlayerState)
+        primal = player.start(state.primal, policy)
+        return replace(state, primal=primal, dual=self.dual.restart(state.dual, bounded))
 
     def _respond(
         self, task: Task, state: PDCAState, estimate: Array, key: Array, step: Array
     ) -> tuple[DualState, Array]:
         """The lambda-player's move, if its round is over, and the mean of the multipliers played so far."""
-        limits = jnp.asarray(task.tightened_limits(self.config.margin))
-        outcome = Outcome(estimate[0], estimate[1:], limits, 1e-3 / (1.0 - task.gamma))
+        outcome = Outcome(estimate[0], estimate[1:], state.aim, 1e-3 / (1.0 - task.gamma))
         moved = self.dual.respond(state.dual, outcome, key)
         moves_now, rounds = self.schedule.moves_dual(step)
         dual = jax.tree.map(lambda new, old: jnp.where(moves_now, new, old), moved, state.dual)
         # lambda_bar is over the multipliers that were played, before this move
-        mean = state.multiplier_mean + (state.dual.lam - state.multiplier_mean) / jnp.maximum(rounds, 1)
+        played = state.dual.lam * state.price_unit
+        mean = state.multiplier_mean + (played - state.multiplier_mean) / jnp.maximum(rounds, 1)
         return dual, jnp.where(moves_now, mean, state.multiplier_mean)
 
     # -- the output ---------------------------------------------------------------------------------------
@@ -304,7 +326,7 @@ def _of_game(task: Task, state: PDCAState) -> dict[str, Array]:
     metrics = {"ope/reward": state.estimate[0] / task.scale[0]}
     for i, name in enumerate(task.cost_names):
         h = state.estimate[1 + i]
-        metrics[f"lambda/{name}"] = state.dual.lam[i]
+        metrics[f"lambda/{name}"] = state.dual.lam[i] * state.price_unit[i]
         metrics[f"ope/{name}"] = h / task.scale[1 + i]
         metrics[f"slack/{name}"] = (task.tau[i] - h) / task.scale[1 + i]
     return metrics

@@ -28,7 +28,7 @@ from slater.limit_status import LimitStatus
 from slater.mixing import robust_mixture, select
 from slater.runs.result import from_log
 
-__all__ = ["LinearProgram", "Output", "PosteriorProgram", "Starts", "Uniform", "certificate"]
+__all__ = ["PRICE_SHARES", "LinearProgram", "Output", "PosteriorProgram", "Starts", "Uniform", "certificate"]
 
 F64 = NDArray[np.float64]
 
@@ -37,11 +37,16 @@ class Starts(NamedTuple):
     """Where a game is begun.
 
     policies: S candidates of the log, leaves with an axis S first
-    prices: (I,) of the limits, in J-units of the scaled utilities; dynamics: of the log model
+    prices: (S, I) of the limits at each, in J-units of the scaled utilities
+    aim: (I,) costs of which the bounds keep the limits, in J-units; unit: (I,) of prices, the best return of
+    a candidate over the limit
+    dynamics: of the log model
     """
 
     policies: PolicyNetwork
     prices: F64
+    aim: F64
+    unit: F64
     dynamics: Dynamics
 
 
@@ -56,9 +61,9 @@ class Output(abc.ABC):
     margin: float
     multiplier_bound: float
 
-    def starts(self, task: Task, dataset: Dataset | StoredDataset, count: int, tick: Tick) -> Starts | None:
+    def starts(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick) -> Starts | None:
         """Where a game is best begun, by the log; None: this output asks it nothing."""
-        del task, dataset, count, tick
+        del task, dataset, tick
         return None
 
     def check(
@@ -151,17 +156,22 @@ class PosteriorProgram(Output):
         weights, prices, _ = robust_mixture(found.mean, found.covariance, limits, (REWARD_DEVIATIONS, k))
         return weights, prices
 
-    def starts(self, task: Task, dataset: Dataset | StoredDataset, count: int, tick: Tick) -> Starts | None:
-        """The candidates that are best at the prices of the limits, less the margin, in the best mixture of
-        all by their means: bounds are for the choice at the end, and price what is not known.
+    def starts(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick) -> Starts | None:
+        """The candidates that are best at shares of the prices of the limits. The prices are those of costs
+        at which the bounds would keep the limits, in the best mixture of all candidates by their means:
+        bounds themselves are for the choice at the end, and price what is not known.
         """
         log = self._log(task, dataset, tick)
         found = posterior_of(log)
-        limits = task.tightened_limits(self.margin).astype(np.float64)
-        prices = robust_mixture(found.mean, found.covariance, limits, (0.0, 0.0)).prices
-        lean = found.mean[:, 0] - found.mean[:, 1:] @ prices
-        best = np.argsort(-lean, kind="stable")[np.arange(count) % len(lean)]
-        return Starts(jax.tree.map(lambda leaf: leaf[best], log.candidates), prices, log.dynamics)
+        limits = task.tau.astype(np.float64)
+        _, spread = found.mixed(self._chosen(task, found)[0])
+        aim = np.clip(limits - float(ndtri(self.confidence)) * spread[1:], limits / 2, limits)
+        size = np.maximum(limits, 0.05 * np.maximum(np.abs(found.mean[:, 1:]).max(axis=0), 1e-9))
+        unit = np.maximum(np.abs(found.mean[:, 0]).max(), 1e-9) / size
+        prices = robust_mixture(found.mean, found.covariance, aim, (0.0, 0.0)).prices
+        prices = np.maximum(prices, LEAST_PRICE * unit) * np.array(PRICE_SHARES)[:, None]
+        best = np.argmax(found.mean[:, :1] - found.mean[:, 1:] @ prices.T, axis=0)
+        return Starts(jax.tree.map(lambda leaf: leaf[best], log.candidates), prices, aim, unit, log.dynamics)
 
     def check(
         self, task: Task, estimator: Estimator[Any], estimator_state: Any, dataset: Dataset | StoredDataset
@@ -245,6 +255,9 @@ def _hidden(past: Sequence[str]) -> tuple[str, ...]:
     )
 
 
+#: what the prices of the limits are multiplied by at the starts of a game, and the least of them, in units
+#: of the best return over the limit, since a limit that does not bind at the log's mixture may bind later
+PRICE_SHARES, LEAST_PRICE = (1.0, 1.0 / 3.0, 3.0), 0.01
 #: standard deviations of its return that count against a mixture
 REWARD_DEVIATIONS = 1.0
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from slater.deep.algorithms.pdca.output import LinearProgram, Output, PosteriorProgram, Uniform
 from slater.deep.game.critics import Critics, HingeCritics, SquaredCritics
 from slater.deep.game.dual import DualPlayer, ExponentiatedGradient, Greedy, GreedyBox, ProjectedGradient
-from slater.deep.game.primal import AnchoredGradient, NaturalGradient, PolicyGradient, Primal
+from slater.deep.game.player import ModelPlayer
+from slater.deep.game.primal import NaturalGradient, PolicyGradient, Primal
 from slater.deep.log_model.clones import CLONE_LOG_STD
 from slater.deep.log_model.log_model import LogModelSettings, settings_of
 from slater.deep.ope.base import Estimator
@@ -21,7 +22,7 @@ from slater.deep.ope.rollouts import RolloutEstimator
 if TYPE_CHECKING:
     from slater.deep.algorithms.pdca.config import PDCAConfig
 
-__all__ = ["CRITICS", "DUALS", "ESTIMATORS", "OUTPUTS", "PRIMALS", "log_model_settings"]
+__all__ = ["CRITICS", "DUALS", "ESTIMATORS", "OUTPUTS", "PRIMALS", "log_model_settings", "player_in_model"]
 
 CRITICS: Mapping[str, Callable[[PDCAConfig], Critics]] = {
     "squared": lambda c: SquaredCritics(c.hidden, c.eta_fast, c.C, polyak=c.polyak),
@@ -29,15 +30,22 @@ CRITICS: Mapping[str, Callable[[PDCAConfig], Critics]] = {
 }
 
 PRIMALS: Mapping[str, Callable[[PDCAConfig], Primal]] = {
-    # networks and the range of noise are those of the log's clones, at which the player starts
-    "anchored": lambda c: AnchoredGradient(
-        c.hidden, c.eta_slow, c.eta_fast, CLONE_LOG_STD[1], CLONE_LOG_STD[0], c.components, c.anchor_weight
-    ),
     "gradient": lambda c: PolicyGradient(c.hidden, c.eta_slow, c.eta_fast, c.log_std_max),
     "natural": lambda c: NaturalGradient(
         c.hidden, c.eta_slow, c.eta_fast, c.log_std_max, temperature=c.temperature
     ),
 }
+
+
+def player_in_model(c: PDCAConfig) -> ModelPlayer:
+    """The pi-player of a game in the log model; its networks and noise are those of the log's clones, at
+    which it starts.
+    """
+    return ModelPlayer(
+        c.hidden, c.player_rate, c.eta_fast, CLONE_LOG_STD, c.components,
+        log_model_settings(c).dynamics.networks, c.batch_size, c.anchor_weight,
+    )  # fmt: skip
+
 
 DUALS: Mapping[str, Callable[[PDCAConfig], DualPlayer]] = {
     "greedy": lambda c: Greedy(c.multiplier_bound),

@@ -13,25 +13,33 @@ __all__ = ["MOVES", "Schedule"]
 #:   warm   before the game: critics on the data's returns, the policy a clone of the data's
 #:   fit    before the game: what the estimator learns once, for every policy
 #:   start  of a part of the game: the players are put at one of the log's candidates and its price
-#:   joint  of a round: critics and policy, lambda fixed
+#:   play   of a round in the log model: episodes of the policy
+#:   climb  of such a round: the policy, along the advantages of what was played, lambda fixed
+#:   joint  of a round on the data: critics and policy, lambda fixed
 #:   ope    of a round: the estimator on that policy; lambda moves after the last iteration
 #:   game   without rounds: everything in every iteration, as in Algorithm 2
 MOVES: dict[str, tuple[str, ...]] = {
     "warm": ("warm start",),
     "fit": ("fit",),
     "start": ("start",),
+    "play": ("play",),
+    "climb": ("climb",),
     "joint": ("critics", "primal"),
     "ope": ("estimator", "dual"),
     "game": ("critics", "estimator", "primal", "dual"),
 }
 
 
+#: iterations between episodes, the one that plays them among them
+TURN = 25
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Iterations of every phase; ope = 0: no rounds.
 
-    start_rounds: rounds of a part of the game, which begins with a start of one iteration; 0: the game is one
-    part without a start
+    start_rounds: rounds of a part of the game in the log model, which begins with a start of one iteration;
+    0: the game is on the data, in one part without a start
     """
 
     steps: int
@@ -83,7 +91,10 @@ class Schedule:
             return "start", step + 1
         start = step - place % self.round_length
         if step < start + self.joint:
-            return "joint", start + self.joint
+            if not self.part_length:
+                return "joint", start + self.joint
+            turn = step - (step - start) % TURN
+            return ("play", step + 1) if step == turn else ("climb", min(turn + TURN, start + self.joint))
         return "ope", start + self.round_length
 
     def ends_round(self, done: int) -> bool:
