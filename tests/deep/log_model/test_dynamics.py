@@ -13,7 +13,7 @@ from slater.deep.log_model.dynamics import (
     POSITIVE,
     TWO_VALUES,
     Rows,
-    _bootstrap,
+    _halves,
     _levelled,
     count_levels,
     fit_dynamics,
@@ -99,7 +99,8 @@ def test_episodes_end_as_early_as_the_logs_and_never_where_none_ended():
     _, alive = rollouts(dynamics, rows)
     expected = (1 - (1 - HAZARD) ** HORIZON) / HAZARD
     np.testing.assert_allclose(data.episodes.lengths.mean(), expected, rtol=0.1)
-    np.testing.assert_allclose(alive.mean(axis=2).sum(axis=1), data.episodes.lengths.mean(), rtol=0.1)
+    # each network has the lengths of its own half of the episodes
+    np.testing.assert_allclose(alive.mean(axis=2).sum(axis=1).mean(), data.episodes.lengths.mean(), rtol=0.1)
     immortal = eqx.tree_at(lambda d: d.ends, dynamics, 0.0 * dynamics.ends)
     assert np.all(next(iter(list(rollouts(immortal, rows))[1:])) == 1.0)
 
@@ -116,15 +117,17 @@ def test_states_and_utilities_stay_within_what_the_data_have_shown():
     assert bool(((end >= 0) & (end <= 1)).all())
 
 
-def test_networks_have_bootstraps_of_whole_episodes():
-    episode = np.repeat(np.arange(30), 7)
-    own = _bootstrap(episode, np.arange(len(episode)), 3, np.random.default_rng(0))
-    assert own.shape == (3, len(episode))
-    for rows in own:
-        seen, count = np.unique(episode[rows], return_counts=True)
-        assert len(seen) < 30  # some episodes are left out
-        assert count.sum() == len(episode)
-    assert not np.array_equal(np.sort(own[0]), np.sort(own[1]))
+def test_networks_learn_from_halves_of_the_episodes_that_share_none():
+    episode = np.repeat(np.arange(31), 7)
+    own = _halves(episode, np.arange(len(episode)), 4, np.random.default_rng(0))
+    first, second = (set(episode[rows].tolist()) for rows in own[:2])
+    assert not first & second
+    assert first | second == set(range(31))
+    assert [set(episode[rows].tolist()) for rows in own[2:]] == [first, second]
+    for rows in own:  # every row of its half, the smaller half filled up
+        assert set(rows.tolist()) >= set(np.flatnonzero(np.isin(episode, episode[rows])).tolist())
+    one = _halves(np.zeros(5, int), np.arange(5), 2, np.random.default_rng(0))
+    assert sorted(one[0]) == sorted(one[1]) == list(range(5))
 
 
 def test_a_fit_is_the_same_bits_and_held_out_episodes_train_nothing():

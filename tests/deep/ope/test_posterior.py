@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slater.deep.ope import posterior as posteriors
-from slater.deep.ope.posterior import COST_PRIOR, REWARD_PRIOR, Posterior, _conditioned
+from slater.deep.ope.posterior import COST_PRIOR, REWARD_PRIOR, Posterior, conditioned, told
 from slater.limit_status import LimitStatus
 
 POLICIES, NETWORKS, ROLLOUTS = 6, 4, 30
@@ -35,7 +35,9 @@ def test_covariances_are_symmetric_and_positive_semidefinite(seed, errors, event
     values, apart, far = said(seed)
     prior = REWARD_PRIOR if event is None else COST_PRIOR
     logged = np.random.default_rng(0).gamma(2.0, size=100)
-    mean, wide, scale = _conditioned(values, logged, apart, far, shown(values, errors), prior, event)
+    mean, wide, scale = conditioned(
+        values, values.mean(axis=(1, 2)), logged, apart, far, shown(values, errors), prior, event
+    )
     assert np.all(np.isfinite(mean))
     np.testing.assert_allclose(wide, wide.T, atol=1e-9)
     assert np.linalg.eigvalsh((wide + wide.T) / 2).min() >= -1e-8
@@ -50,9 +52,13 @@ def test_what_a_behaviour_did_moves_its_clone_there_and_widens_nothing(seed, err
     logged = np.random.default_rng(0).gamma(2.0, size=100)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(posteriors, "SCALES", (1.0,))
-        before, prior_wide, _ = _conditioned(values, logged, apart, far, [], COST_PRIOR, 1.0)
+        before, prior_wide, _ = conditioned(
+            values, values.mean(axis=(1, 2)), logged, apart, far, [], COST_PRIOR, 1.0
+        )
         seen = shown(values, [error])
-        after, wide, _ = _conditioned(values, logged, apart, far, seen, COST_PRIOR, 1.0)
+        after, wide, _ = conditioned(
+            values, values.mean(axis=(1, 2)), logged, apart, far, seen, COST_PRIOR, 1.0
+        )
     np.testing.assert_allclose(before, values.mean(axis=(1, 2)))
     assert np.all(np.diag(wide) <= np.diag(prior_wide) + 1e-9)
     found, wanted = after[0] - before[0], seen[0][1].mean() - before[0]
@@ -65,7 +71,9 @@ def test_who_acts_alike_moves_with_a_behaviour_and_others_less():
     values = np.repeat(values.mean(axis=(0, 1), keepdims=True), POLICIES, axis=0).repeat(NETWORKS, axis=1)
     logged = np.random.default_rng(0).gamma(2.0, size=100)
     seen = shown(values, [2.0], 200)
-    mean, wide, _ = _conditioned(values, logged, apart, 0 * far, seen, COST_PRIOR, 1.0)
+    mean, wide, _ = conditioned(
+        values, values.mean(axis=(1, 2)), logged, apart, 0 * far, seen, COST_PRIOR, 1.0
+    )
     moved = (mean - values.mean(axis=(1, 2)))[np.argsort(apart[0])]
     assert np.all(moved > 0)
     assert np.all(np.diff(moved) <= 1e-9)
@@ -78,7 +86,9 @@ def test_errors_of_the_log_say_how_wrong_its_model_is():
     widths = []
     for size in (0.0, 3.0):
         errors = size * np.array([1.0, -1.0, 1.0, -1.0])
-        _, wide, scale = _conditioned(values, logged, apart, far, shown(values, errors), COST_PRIOR, 0.1)
+        _, wide, scale = conditioned(
+            values, values.mean(axis=(1, 2)), logged, apart, far, shown(values, errors), COST_PRIOR, 0.1
+        )
         widths.append((wide[-1, -1], scale))
     assert widths[1][0] > widths[0][0]
     assert widths[1][1] > widths[0][1]
@@ -90,7 +100,11 @@ def test_fewer_episodes_leave_more_open(event):
     prior = REWARD_PRIOR if event is None else COST_PRIOR
     logged = np.random.default_rng(0).gamma(2.0, size=400)
     few, many = (
-        np.diag(_conditioned(values, own, apart, far, shown(values, [0.2, 0.1], n), prior, event)[1])
+        np.diag(
+            conditioned(
+                values, values.mean(axis=(1, 2)), own, apart, far, shown(values, [0.2, 0.1], n), prior, event
+            )[1]
+        )
         for own, n in ((logged[:40], 5), (np.tile(logged[:40], 10), 50))
     )
     assert np.all(few > many)
@@ -101,7 +115,9 @@ def test_what_was_never_seen_is_priced_as_one_event_and_more_far_from_the_log():
     zero = 0.0 * values
     logged = np.zeros(100)
     found = [
-        np.sqrt(np.diag(_conditioned(zero, logged, apart, away, [], COST_PRIOR, size)[1]))
+        np.sqrt(
+            np.diag(conditioned(zero, zero.mean(axis=(1, 2)), logged, apart, away, [], COST_PRIOR, size)[1])
+        )
         for size, away in ((1.0, 0 * far), (10.0, 0 * far), (10.0, 0 * far + 2.0))
     ]
     assert np.all(found[0] > 0)
@@ -120,3 +136,11 @@ def test_status_is_within_by_the_bound_above_by_the_mean_and_else_not_known():
     np.testing.assert_allclose(found.mixed(half)[0], [7.0, 2.0])
     np.testing.assert_allclose(found.mixed(half)[1][1], 0.2 / np.sqrt(2))
     np.testing.assert_allclose(found.deviation[:, 1], 0.2)
+
+
+def test_what_was_searched_for_in_one_half_is_judged_by_the_other():
+    values = np.random.default_rng(0).normal(size=(3, 4, 5, 2))
+    found = told(values, [None, 0, 1])
+    np.testing.assert_allclose(found[0], values[0].mean(axis=(0, 1)))
+    np.testing.assert_allclose(found[1], values[1, [1, 3]].mean(axis=(0, 1)))
+    np.testing.assert_allclose(found[2], values[2, [0, 2]].mean(axis=(0, 1)))

@@ -25,6 +25,7 @@ import optax
 from jax import Array
 from numpy.typing import NDArray
 
+from slater.deep.compiled import quick_key
 from slater.deep.nets.mlp import MLP
 
 __all__ = ["InSampleSettings", "advantages", "directions", "row_weights"]
@@ -144,7 +145,7 @@ def _ahead(
 def _critics(
     data: tuple[Array, ...], outputs: int, steps: int, settings: InSampleSettings
 ) -> tuple[MLP, MLP]:
-    key_q, key_v, key_run = jax.random.split(jax.random.key(settings.seed), 3)
+    key_q, key_v, key_run = jax.random.split(quick_key(settings.seed), 3)
     state, both = data[0], data[1]
     layers = [*settings.hidden, outputs]
     start = (MLP([both.shape[1], *layers], key_q), MLP([state.shape[1], *layers], key_v))

@@ -69,7 +69,8 @@ class ModelPlayer:
     """A pi-player in the log model.
 
     rate, critic_rate: of Adam; noise: range of log standard deviations, as the log's clones have it
-    components: Gaussians of continuous actions; networks: of the log model; rows: per step, of Adam
+    components: Gaussians of continuous actions; networks: of the log model that play, half of all
+    rows: per step of Adam
     """
 
     hidden: tuple[int, ...]
@@ -111,10 +112,13 @@ class ModelPlayer:
         return replace(state, policy=policy, opt=self._adam.init(policy), anchor=own)
 
     def play(
-        self, task: Task, state: PlayerState, dynamics: Dynamics, first: Array, key: Array
+        self, task: Task, state: PlayerState, dynamics: Dynamics, half: Array, first: Array, key: Array
     ) -> PlayerState:
-        """With new episodes of pi from some of the states `first`, (n, obs_dim)."""
+        """With new episodes of pi from some of the states `first`, (n, obs_dim), in the networks of one half
+        of the log, 0 or 1: the other half is to judge what comes of it.
+        """
         steps, many = rollout_length(task), self._episodes(task)
+        networks = jax.tree.map(lambda leaf: leaf.reshape(-1, 2, *leaf.shape[1:])[:, half], dynamics.networks)
         gamma = 1.0 if counts_episodes(task) else task.gamma
         key_first, key_roll = jax.random.split(key)
         starts = first[jax.random.randint(key_first, (self.networks, many), 0, len(first))]
@@ -134,7 +138,7 @@ class ModelPlayer:
 
             return jax.lax.scan(step, (start, jnp.ones(many)), jnp.arange(steps))[1]
 
-        told = jax.vmap(one, out_axes=1)(dynamics.networks, starts, jax.random.split(key_roll, self.networks))
+        told = jax.vmap(one, out_axes=1)(networks, starts, jax.random.split(key_roll, self.networks))
         states, actions, known, utilities, after, end, alive = told  # (steps, networks, many, ...)
         size = state.played.size
         value, goes_on = state.critic(states) * size, (gamma * (1.0 - end))[..., None]
@@ -162,7 +166,7 @@ class ModelPlayer:
         played = state.played
         lean = played.advantages @ jnp.append(1.0, -lam)
         lean = lean / (jnp.sqrt(jnp.average(lean**2, weights=played.alive)) + 1e-9)
-        own = jax.random.randint(key, (4 * self.rows,), 0, len(lean))
+        own = jax.random.randint(key, (self.rows,), 0, len(lean))
         s, a, weight = played.states[own], played.actions[own], played.alive[own]
 
         def loss(policy: PolicyNetwork) -> Array:

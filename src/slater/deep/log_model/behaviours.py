@@ -84,14 +84,16 @@ def _by_likelihood(
     labels: NDArray[np.int64], episode: NDArray[np.int64], held: NDArray[np.bool_], likelihoods: Likelihoods
 ) -> NDArray[np.int64]:
     """Every episode to the group whose clone makes its actions likeliest; clones of episodes not held out."""
+    most = int(labels.max()) + 1
     for turn in range(ROUNDS):
-        rows = []
-        for number in range(int(labels.max()) + 1):
+        rows, count = [], int(labels.max()) + 1
+        for number in range(count):
             own = np.flatnonzero((labels[episode] == number) & ~held[episode])
             rows.append(
                 drawn_rows(own if len(own) else np.flatnonzero(labels[episode] == number), CLONED_ROWS, turn)
             )
-        best = likelihoods(np.stack(rows), turn).argmax(axis=1)
+        rows += rows[:1] * (most - count)  # as many clones in every turn: compiled once
+        best = likelihoods(np.stack(rows), turn)[:, :count].argmax(axis=1)
         kept, again = np.unique(best[labels >= 0], return_inverse=True)
         moved = np.where(labels >= 0, 0, -1)
         moved[labels >= 0] = again

@@ -21,7 +21,8 @@ import optax
 from jax import Array
 from numpy.typing import NDArray
 
-from slater.deep.log_model.dynamics import cosine
+from slater.deep.compiled import quick_key
+from slater.deep.log_model.dynamics import better_of, cosine
 from slater.deep.nets.policy import PolicyNetwork, make_policy
 from slater.deep.task import Task
 
@@ -81,7 +82,7 @@ def clone_many(
     count = rows.shape[0]
     steps = int(np.clip(settings.epochs * rows.shape[1] / settings.batch_size, *settings.steps))
     stretch = -(-steps // LOOKS)
-    key_start, key_run = jax.random.split(jax.random.key(settings.seed))
+    key_start, key_run = jax.random.split(quick_key(settings.seed))
     policies = jax.vmap(lambda k: make_policy(task, settings.hidden, k, CLONE_LOG_STD, settings.components))(
         jax.random.split(key_start, count)
     )
@@ -91,9 +92,7 @@ def clone_many(
         carry, found = _advance(settings, (obs, actions, rows, held), carry, key_run, places)
         values = np.nan_to_num(np.asarray(found, np.float64), nan=-np.inf)
         gains = jnp.asarray(values > best)
-        kept = jax.tree.map(
-            lambda n, o, g=gains: jnp.where(g.reshape(-1, *[1] * (n.ndim - 1)), n, o), carry[0], kept
-        )
+        kept = better_of(gains, carry[0], kept)
         best = np.maximum(best, values)
         if tick is not None:
             tick("clones", (look + 1) * stretch, LOOKS * stretch)

@@ -7,9 +7,10 @@
     P(end | s, a, s')  logistic
 
 Noise that is the world's is sampled: where a cost sets in beyond a line, the mean state may never cross it.
-Each network has its own bootstrap of the log's *episodes*, so that networks disagree about what the data
-leave open. Held-out episodes stop the fit where their likelihood is best. After the fit the level of every
-utility is set so that its mean over the network's rows is the log's.
+Each network learns from one half of the log's *episodes*, so that networks disagree about what the data leave
+open, and what was searched for in one half is judged by the other. Held-out episodes stop the fit where their
+likelihood is best. After the fit the level of every utility is set so that its mean over the network's rows
+is the log's.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ import optax
 from jax import Array
 from numpy.typing import NDArray
 
+from slater.deep.compiled import quick_key
 from slater.deep.nets.mlp import MLP
 from slater.deep.task import Task
 
-__all__ = ["Dynamics", "DynamicsSettings", "Rows", "cosine", "fit_dynamics", "random_dynamics"]
+__all__ = ["Dynamics", "DynamicsSettings", "Rows", "better_of", "cosine", "fit_dynamics", "random_dynamics"]
 
 F64 = NDArray[np.float64]
 Tick = Callable[[str, int, int], None]
@@ -78,7 +80,7 @@ class DynamicsSettings:
     outcome_hidden: tuple[int, ...] = (64, 64)
     """layers of the part that predicts utilities and ends"""
     seed: int = 0
-    """of bootstrap, initial weights and minibatches"""
+    """of halves, initial weights and minibatches"""
 
 
 class Rows(NamedTuple):
@@ -205,9 +207,16 @@ def count_levels(observations: NDArray[Any]) -> NDArray[np.int64]:
 
 def random_dynamics(task: Task, settings: DynamicsSettings) -> Dynamics:
     """Networks at random, which know nothing of the data; their shape is the task's and the settings'."""
-    outputs = settings.components * (1 + task.obs_dim * (2 + settings.levels))
-    inputs, utilities, D = task.obs_dim + task.action_dim, 1 + task.costs, task.obs_dim
-    key_states, key_outcomes = jax.random.split(jax.random.key(settings.seed))
+    found: Dynamics = _random((task.obs_dim, task.action_dim, task.costs), settings)
+    return found
+
+
+@eqx.filter_jit
+def _random(sizes: tuple[int, int, int], settings: DynamicsSettings) -> Dynamics:
+    D, action_dim, costs = sizes
+    outputs = settings.components * (1 + D * (2 + settings.levels))
+    inputs, utilities = D + action_dim, 1 + costs
+    key_states, key_outcomes = jax.random.split(quick_key(settings.seed))
 
     def many(sizes: list[int], key: Array) -> MLP:
         def one(key: Array) -> MLP:
@@ -281,7 +290,7 @@ def fit_dynamics(
     judge = judge if len(judge) else train
     rng = np.random.default_rng(settings.seed)
     judge = rng.permutation(judge)[:HELD_ROWS]
-    own = jnp.asarray(_bootstrap(episode[train], train, settings.networks, rng))
+    own = jnp.asarray(_halves(episode[train], train, settings.networks, rng))
     wanted = settings.epochs * len(train) / settings.batch_size
     steps = int(np.clip(wanted, *settings.steps))
     start = _with_statistics(random_dynamics(task, settings), rows)
@@ -289,17 +298,18 @@ def fit_dynamics(
     return _levelled(found, device, own), likelihood
 
 
-def _bootstrap(
+def _halves(
     episode: NDArray[np.int64], rows: NDArray[np.int64], networks: int, rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Rows for every network, (M, n): of episodes drawn with replacement, cut or refilled to n."""
-    starts = np.flatnonzero(np.append(True, np.diff(episode) != 0))
-    stops = np.append(starts[1:], len(episode))
-    found = []
-    for _ in range(networks):
-        drawn = rng.integers(len(starts), size=len(starts))
-        own = np.concatenate([np.arange(starts[e], stops[e]) for e in drawn])
-        found.append(rows[rng.choice(own, len(episode), replace=len(own) < len(episode))])
+    """Rows for every network, (M, n): network m has those of half m % 2 of the episodes; of one, all."""
+    known = rng.permutation(np.unique(episode))
+    parts = [known[::2], known[1::2]] if len(known) > 1 else [known, known]
+    own = [rows[np.isin(episode, part)] for part in parts]
+    size = max(map(len, own))
+    found = [
+        np.append(x := own[m % 2], rng.choice(x, size - len(x))) if len(own[m % 2]) < size else own[m % 2]
+        for m in range(networks)
+    ]
     return np.stack(found).astype(np.int32)
 
 
@@ -325,7 +335,7 @@ def _fitted(
     tick: Tick | None,
 ) -> tuple[Dynamics, F64]:  # fmt: skip
     """Trained for `steps`, each part of each network as it was when its held-out loss was least."""
-    key = jax.random.key(settings.seed + 1)
+    key = quick_key(settings.seed + 1)
     stretch = -(-steps // LOOKS)
     networks = (start.states, start.outcomes)
     carry, kept = (networks, optax.scale_by_adam().init(networks)), networks
@@ -334,10 +344,7 @@ def _fitted(
         places = jnp.asarray([look * stretch, (look + 1) * stretch, LOOKS * stretch])
         carry, *now = _advance(settings, start, device, own, judge, carry, key, places)
         found = np.array([np.nan_to_num(np.asarray(x, np.float64), nan=np.inf) for x in now])
-        kept = tuple(
-            jax.tree.map(lambda n, o, g=gains: jnp.where(g.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old)
-            for gains, new, old in zip(jnp.asarray(found < best), carry[0], kept, strict=True)
-        )
+        kept = tuple(map(better_of, jnp.asarray(found < best), carry[0], kept))
         best = np.minimum(best, found)
         if tick is not None:
             tick("model of the log", (look + 1) * stretch, LOOKS * stretch)
@@ -375,6 +382,12 @@ def _advance(
     apart = jax.tree.map(lambda x: x[judge], device)
     _, state, outcome = jax.vmap(lambda n: _losses(start, n[0], n[1], apart))(carry[0])
     return carry, jnp.mean(state, axis=1), jnp.mean(outcome, axis=1)
+
+
+@eqx.filter_jit
+def better_of(gains: Array, new: Any, old: Any) -> Any:
+    """Of many networks, leaves with an axis M first, the `new` ones where `gains`, (M,), else the `old`."""
+    return jax.tree.map(lambda n, o: jnp.where(gains.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old)
 
 
 def cosine(index: Array, total: Array) -> Array:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from slater.data import Dataset
 from slater.deep.batches import transitions
 from slater.deep.candidates.in_sample import advantages, directions, row_weights
+from slater.deep.compiled import quick_key
 from slater.deep.log_model.behaviours import Behaviours, find_behaviours
 from slater.deep.log_model.clones import (
     CLONE_LOG_STD,
@@ -82,7 +83,7 @@ class Log:
         def one(key: Array) -> PolicyNetwork:
             return make_policy(self.task, own.hidden, key, CLONE_LOG_STD, own.components)
 
-        many = jax.vmap(one)(jax.random.split(jax.random.key(0), count))
+        many = jax.vmap(one)(jax.random.split(quick_key(0), count))
         return random_dynamics(self.task, self.settings.dynamics), many
 
     def model(
@@ -127,7 +128,7 @@ class Log:
         """Mean log-likelihood of every episode's actions under small clones of `rows`, (K, n): (E, K)."""
         obs, actions = jnp.asarray(self.rows["obs"]), jnp.asarray(self.rows["actions"], jnp.float32)
         steps = self.settings.clones.steps[0] * 2 // 5
-        small = CloneSettings(steps=(steps, steps), hidden=(64, 64), components=1, seed=turn)
+        small = CloneSettings(steps=(steps, steps), hidden=(64, 64), components=1)
         clones, _ = clone_many(self.task, obs, actions, jnp.asarray(rows), jnp.asarray(rows[:, :512]), small)
         of_rows = np.maximum(log_likelihoods(clones, obs, actions), LEAST_LIKELY)
         count = len(self.held)

@@ -63,7 +63,7 @@ Tick = Callable[[str, int, int], None]
 #: rows of a log larger than memory that are taken, in whole episodes
 MOST_ROWS = 2**20
 #: part of a cache's name; to be raised when the same settings would give another model
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 The log model says m(pi). Its error e(pi) = J(pi) - m(pi) is taken for a random function over policies,
 Gaussian, per utility, with the covariance
 
-    K(i, k) = kappa S(i, k)                                 S: networks on bootstraps of the episodes disagree
+    K(i, k) = kappa S(i, k)                                 S: networks on halves of the episodes disagree
             + sigma^2 |m_i| |m_k| R(i, k)                   what all networks get wrong alike
             + sqrt(v_i v_k) R(i, k)                         too few events: v_i = eta s (m_i + s / E) / E_i
     R(i, k) = (1 + exp(-D(i, k) / l)) / 2                   D: how differently two policies act on the log's
@@ -12,6 +12,9 @@ Gaussian, per utility, with the covariance
 with E episodes in the log, E_i = E exp(-KL(pi_i || the log's clone)) of them that speak of pi_i, and s the
 size of an event (the mean square of a step's cost over its mean): what was never seen is priced as one event
 of that size. For the reward, |m| is the spread of the log's returns, and there is no event.
+
+A policy that was searched for in the model of one half of the log is lucky there: its m is what the networks
+of the other half say.
 
 The log shows e at its behaviours: what the held-out episodes of behaviour k did, less m(clone of k) *from the
 first states of those episodes*, with a variance of their mean and of what the clone does otherwise, tau^2 of
@@ -29,13 +32,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from slater.deep.compiled import quick_key
+from slater.deep.log_model.clones import one_of
 from slater.deep.log_model.log_model import LogModel
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.rollouts import outcomes_of
@@ -58,7 +62,7 @@ class Prior(NamedTuple):
 
 #: learned on worlds of seeds 0 to 4; reported on others
 COST_PRIOR = Prior(kappa=1.0, sigma=0.05, eta=0.8, length=0.1, tau=0.35)
-REWARD_PRIOR = Prior(kappa=1.0, sigma=0.05, eta=0.0, length=0.1, tau=0.3)
+REWARD_PRIOR = Prior(kappa=1.0, sigma=0.05, eta=0.0, length=0.1, tau=0.55)
 #: multiples of sigma that the errors on the log's behaviours choose among, and standard deviation of their
 #: logarithm a priori
 SCALES, SCALE_SPREAD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), 0.7
@@ -106,37 +110,44 @@ class Posterior:
         return weights @ self.mean, np.sqrt(np.maximum(variance, 0.0))
 
 
-def posterior_of(log: LogModel, policies: Sequence[PolicyNetwork] = (), seed: int = 0) -> Posterior:
-    """Of the log's candidates, and of `policies`, of any kind, after them."""
-    kinds: dict[Any, list[int]] = {}
-    for number, policy in enumerate(policies):
-        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(policy))
-        kinds.setdefault((jax.tree.structure(policy), shapes), []).append(number)
-    groups = [
-        jax.tree.map(lambda *leaves: jnp.stack(leaves), *(policies[k] for k in own)) for own in kinds.values()
-    ]
-    groups, key, task = [log.candidates, *groups], jax.random.key(seed), log.task
-    back = np.argsort([number for own in kinds.values() for number in own]).astype(int) + len(log.kinds)
-    order = np.append(np.arange(len(log.kinds)), back)
-    values = np.concatenate([outcomes_of(task, log.dynamics, own, log.first, key) for own in groups])[order]
-    apart, far = divergences(groups, jnp.asarray(log.obs), log.whole, task.discrete, key)
-    apart, far = apart[np.ix_(order, order)], far[order]
-    shown = _shown(log, key)
+def posterior_of(
+    log: LogModel, policies: Sequence[PolicyNetwork] = (), halves: Sequence[int | None] = (), seed: int = 0
+) -> Posterior:
+    """Of the log's candidates, and of `policies`, of any kind, after them.
+
+    halves: of each policy, in which half of the log's model it was searched for, if it was
+    """
+    every = [one_of(log.candidates, k) for k in range(len(log.kinds))] + list(policies)
+    key, task = quick_key(seed), log.task
+    values = outcomes_of(task, log.dynamics, every, log.first, key)
+    apart, far = divergences(every, jnp.asarray(log.obs), log.whole, key)
+    seen = shown(log, key)
+    said = told(values, [None] * len(log.kinds) + (list(halves) or [None] * len(policies)))
     found = [
-        _conditioned(
-            values[..., u], log.sums[:, u], apart, far, [(k, did[:, u], said[u]) for k, did, said in shown],
+        conditioned(
+            values[..., u], said[:, u], log.sums[:, u], apart, far,
+            [(k, did[:, u], own[u]) for k, did, own in seen],
             COST_PRIOR if u else REWARD_PRIOR, float(log.event[u]) if u else None,
         )
         for u in range(1 + task.costs)
     ]  # fmt: skip
-    said = values.mean(axis=(1, 2))
     return Posterior(
         np.stack([mean for mean, _, _ in found], axis=1), np.stack([wide for _, wide, _ in found]),
         said[:, :-1], said[:, -1], np.array([scale for _, _, scale in found]),
     )  # fmt: skip
 
 
-def _shown(log: LogModel, key: Array) -> list[tuple[int, F64, F64]]:
+def told(values: F64, halves: Sequence[int | None]) -> F64:
+    """What the model says of P policies, (P, 2+I), by values (P, M, n, 2+I): of one that was searched for in
+    one half, the networks of the other half.
+    """
+    return np.stack([
+        (own if half is None else own[1 - half :: 2]).mean(axis=(0, 1))
+        for own, half in zip(values, halves, strict=True)
+    ])  # fmt: skip
+
+
+def shown(log: LogModel, key: Array) -> list[tuple[int, F64, F64]]:
     """Of every behaviour, and of the log as a whole: its candidate, what held-out episodes did, (n, 1+I), and
     what the model says of the clone from their first states, (1+I,).
     """
@@ -147,20 +158,27 @@ def _shown(log: LogModel, key: Array) -> list[tuple[int, F64, F64]]:
         episodes = np.flatnonzero(chosen & own.held)
         if len(episodes) < 2:
             continue
-        policy = jax.tree.map(lambda leaf, n=number: leaf[n : n + 1], log.candidates)
-        values = outcomes_of(log.task, log.dynamics, policy, log.first[episodes], key)
+        policy = one_of(log.candidates, number)
+        values = outcomes_of(log.task, log.dynamics, [policy], log.first[episodes], key)
         found.append((number, log.sums[episodes, :-1], values.mean(axis=(0, 1, 2))[:-1]))
     return found
 
 
-def _conditioned(
-    values: F64, logged: F64, apart: F64, far: F64, shown: list[Any], prior: Prior, event: float | None
+def conditioned(
+    values: F64,
+    said: F64,
+    logged: F64,
+    apart: F64,
+    far: F64,
+    shown: list[Any],
+    prior: Prior,
+    event: float | None,
 ) -> tuple[F64, F64, float]:
     """Mean (P,) and covariance (P, P) of J of one utility, and the multiple of sigma, from values (P, M, n).
 
-    event: size of a cost's; None: the reward
+    said: (P,) what the model says; event: size of a cost's; None: the reward
     """
-    said, count = values.mean(axis=(1, 2)), len(logged)
+    count = len(logged)
     spread = max(float(logged.std()), 1e-12)
     alike = 0.5 * (1.0 + np.exp(-apart / prior.length))
     networks = np.cov(values.mean(axis=2)) if values.shape[1] > 1 else np.zeros_like(alike)
@@ -198,40 +216,25 @@ def _conditioned(
     return said + gain @ error, K - gain @ K[places] + first, scale
 
 
-def divergences(
-    groups: Sequence[PolicyNetwork], obs: Array, whole: int, discrete: bool, key: Array
-) -> tuple[F64, F64]:
+def divergences(policies: Sequence[PolicyNetwork], obs: Array, whole: int, key: Array) -> tuple[F64, F64]:
     """How differently policies act at states `obs`: Jensen-Shannon divergences, (P, P), at most log 2 each,
     and KL(policy || policy number `whole`), (P,), in nats per step.
-
-    groups: policies of one kind each, leaves with an axis first
     """
-    drawn = [_drawn(own, obs, key) for own in groups]
-    if discrete:  # what is drawn are distributions
-        p = np.concatenate([np.asarray(own, np.float64) for own in drawn])
-        own, mean = np.log(p + 1e-12), np.log(0.5 * (p[:, None] + p[None]) + 1e-12)
-        half = np.mean(np.sum(p[:, None] * (own[:, None] - mean), axis=-1), axis=-1)
-        return np.maximum(0.5 * (half + half.T), 0.0), np.mean(
-            np.sum(p * (own - own[whole]), axis=-1), axis=-1
-        )
-    actions = jnp.concatenate(drawn)
+    drawn = [_drawn(policy, obs, key) for policy in policies]
     # density[j, i]: log-density under policy j of actions that policy i drew, (P, P, n)
-    density = np.concatenate([np.asarray(_densities(own, obs, actions), np.float64) for own in groups])
+    density = np.stack([jnp.stack([_density(policy, obs, own) for own in drawn]) for policy in policies])
+    density = density.astype(np.float64)
     self = np.einsum("iin->in", density)
-    half = np.mean(self[:, None] - np.logaddexp(self[:, None], density.transpose(1, 0, 2)), axis=-1) + np.log(
-        2.0
-    )
+    mixed = np.logaddexp(self[:, None], density.transpose(1, 0, 2)) - np.log(2.0)
+    half = np.mean(self[:, None] - mixed, axis=-1)
     return np.maximum(0.5 * (half + half.T), 0.0), np.mean(self - density[whole], axis=-1)
 
 
 @eqx.filter_jit
-def _drawn(policies: PolicyNetwork, obs: Array, key: Array) -> Array:
-    keys = jax.random.split(key, jax.tree.leaves(policies)[0].shape[0])
-    found: Array = jax.vmap(lambda p, k: p.choice(obs, k))(policies, keys)
-    return found
+def _drawn(policy: PolicyNetwork, obs: Array, key: Array) -> Array:
+    return policy.drawn(obs, key)
 
 
 @eqx.filter_jit
-def _densities(policies: PolicyNetwork, obs: Array, actions: Array) -> Array:
-    found: Array = jax.lax.map(lambda p: jax.vmap(lambda a: p.log_prob(obs, a))(actions), policies)
-    return found
+def _density(policy: PolicyNetwork, obs: Array, drawn: Array) -> Array:
+    return policy.log_drawn(obs, drawn)

@@ -8,6 +8,7 @@ weighs what follows by the probability of being alive. Training, choice, rivals 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -74,35 +75,25 @@ def units_of(task: Task) -> tuple[bool, float, int]:
     return task.discrete, 1.0 if counts_episodes(task) else task.gamma, rollout_length(task)
 
 
-@eqx.filter_jit
-def _many(
-    units: tuple[bool, float, int], dynamics: Dynamics, policies: PolicyNetwork, first: Array, key: Array,
-    noise: Array,
-) -> Array:  # fmt: skip
-    keys = jax.random.split(key, jax.tree.leaves(policies)[0].shape[0])
-    found: Array = jax.lax.map(
-        lambda each: rolled(units, dynamics, each[0], first, each[1], noise), (policies, keys)
-    )
-    return found
+#: compiled once for every policy of a kind
+_compiled = eqx.filter_jit(rolled)
 
 
 def outcomes_of(
-    task: Task,
-    dynamics: Dynamics,
-    policies: PolicyNetwork,
-    first: NDArray[Any],
-    key: Array,
+    task: Task, dynamics: Dynamics, policies: Sequence[PolicyNetwork], first: NDArray[Any], key: Array,
     noise: float = 1.0,
-) -> F64:
+) -> F64:  # fmt: skip
     """What every policy does in every network from each of some first states, (P, M, n, 2+I).
 
-    policies: leaves with an axis P first; first: (E, obs_dim) normalised, of which n are taken evenly.
-    Utilities in J-units of the task, to compare with `task.tau`; the length in steps.
+    first: (E, obs_dim) normalised, of which n are taken evenly. Utilities in J-units of the task, to compare
+    with `task.tau`; the length in steps.
     """
     count = int(np.clip(STEPS // rollout_length(task), LEAST, MOST))
     places = np.linspace(0, len(first) - 1, count).round().astype(int)
-    found = _many(units_of(task), dynamics, policies, jnp.asarray(first[places]), key, jnp.asarray(noise))
-    return np.asarray(found, np.float64) / in_j_units(task)
+    starts, units = jnp.asarray(first[places]), units_of(task)
+    # the same draws for each: what two policies differ in shows better, and others do not matter
+    found = [_compiled(units, dynamics, policy, starts, key, jnp.asarray(noise)) for policy in policies]
+    return np.asarray(jnp.stack(found), np.float64) / in_j_units(task)
 
 
 @dataclass(frozen=True)

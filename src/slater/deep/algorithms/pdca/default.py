@@ -224,7 +224,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         own = state.primal
         assert isinstance(own, PlayerState)
         if "play" in moves:  # episodes of pi
-            own = player.play(task, own, state.estimator, batch.s0, key)
+            own = player.play(task, own, state.estimator, self.schedule.half(step), batch.s0, key)
         if "climb" in moves:  # pi climbs f - sum_i lambda_i g^i
             own, metrics = player.climb(own, state.dual.lam * state.price_unit, key)
         return replace(state, primal=own), metrics
@@ -303,7 +303,9 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """Weights over the members, as the output says."""
-        return self.output.weights(
+        half = {m.step: int(self.schedule.half(m.step - 1)) for m in members if self.player}
+        output = replace(self.output, played_in=half) if half else self.output
+        return output.weights(
             task, self.estimator, state.estimator, data, members, policies, key, tick, check
         )
 

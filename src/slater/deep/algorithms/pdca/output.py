@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -56,10 +56,12 @@ class Output(abc.ABC):
 
     margin: share of every limit that is held back
     multiplier_bound: B, for the certificate
+    played_in: the half of the log whose model each step's policy was played in, 0 or 1
     """
 
     margin: float
     multiplier_bound: float
+    played_in: Mapping[int, int] = field(default_factory=dict, kw_only=True)
 
     def starts(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick) -> Starts | None:
         """Where a game is best begun, by the log; None: this output asks it nothing."""
@@ -191,7 +193,8 @@ class PosteriorProgram(Output):
         played = [k for k, member in enumerate(members) if not from_log(member.kind)]
         logged = [k for k, member in enumerate(members) if from_log(member.kind)]
         tick("estimates of all policies", 0, 1)
-        found = posterior_of(check.evidence.log, [policies[k] for k in played])
+        halves = [self.played_in.get(members[k].step) for k in played]
+        found = posterior_of(check.evidence.log, [policies[k] for k in played], halves)
         tick("estimates of all policies", 1, 1)
         order = np.argsort([*logged, *played])
         found = Posterior(

@@ -43,7 +43,7 @@ def player_in_model(c: PDCAConfig) -> ModelPlayer:
     """
     return ModelPlayer(
         c.hidden, c.player_rate, c.eta_fast, CLONE_LOG_STD, c.components,
-        log_model_settings(c).dynamics.networks, c.batch_size, c.anchor_weight,
+        log_model_settings(c).dynamics.networks // 2, 2 * c.batch_size, c.anchor_weight,
     )  # fmt: skip
 
 

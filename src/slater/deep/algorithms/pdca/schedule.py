@@ -73,6 +73,10 @@ class Schedule:
         """The number of the part of the game, from 0, that iteration `step` of it belongs to."""
         return (step - self.begins) // self.part_length if self.part_length else 0 * step
 
+    def half(self, step: Any) -> Any:
+        """The half of the log, 0 or 1, whose model the part of iteration `step` is played in."""
+        return self.part(step) % 2
+
     def _in_game(self, step: Any) -> Any:
         """How many iterations of rounds come before iteration `step` in its part; -1: it is the start."""
         if not self.part_length:
