@@ -89,7 +89,9 @@ def clone_many(
     carry, kept, best = (policies, optax.scale_by_adam().init(policies)), policies, np.full(count, -np.inf)
     for look in range(LOOKS):
         places = jnp.asarray([look * stretch, (look + 1) * stretch, LOOKS * stretch])
-        carry, found = _advance(settings, (obs, actions, rows, held), carry, key_run, places)
+        carry, found = _advance(
+            settings.batch_size, settings.learning_rate, (obs, actions, rows, held), carry, key_run, places
+        )
         values = np.nan_to_num(np.asarray(found, np.float64), nan=-np.inf)
         gains = jnp.asarray(values > best)
         kept = better_of(gains, carry[0], kept)
@@ -101,10 +103,11 @@ def clone_many(
 
 @eqx.filter_jit
 def _advance(
-    settings: CloneSettings, data: tuple[Array, ...], carry: Any, key: Array, places: Array
+    batch_size: int, learning_rate: float, data: tuple[Array, ...], carry: Any, key: Array, places: Array
 ) -> tuple[Any, Array]:
-    """Iterations places[0] to places[1] of places[2], and the mean held-out log-likelihood after them,
-    (P,).
+    """Iterations places[0] to places[1] of places[2], and the mean held-out log-likelihood after them, (P,).
+
+    Of the settings only what the code depends on: clones of another seed are not compiled again.
     """
     obs, actions, rows, held = data
     adam = optax.scale_by_adam()
@@ -114,11 +117,11 @@ def _advance(
 
     def step(index: Array, carry: Any) -> Any:
         policies, opt = carry
-        shape = (rows.shape[0], settings.batch_size)
+        shape = (rows.shape[0], batch_size)
         drawn = jax.random.randint(jax.random.fold_in(key, index), shape, 0, rows.shape[1])
         grads = jax.vmap(gradient)(policies, jnp.take_along_axis(rows, drawn, axis=1))
         updates, opt = adam.update(grads, opt)
-        rate = -settings.learning_rate * cosine(index, places[2])
+        rate = -learning_rate * cosine(index, places[2])
         return jax.tree.map(lambda p, u: p + rate * u, policies, updates), opt
 
     carry = jax.lax.fori_loop(places[0], places[1], step, carry)
