@@ -1,3 +1,4 @@
+import ctypes
 import gc
 import os
 import sys
@@ -59,14 +60,25 @@ def pytest_collection_finish(session):
     gc.freeze()
 
 
+#: compiled programs of a process are forgotten beyond so many memory maps (65,530 crash it) or bytes
+MOST_MAPS, MOST_BYTES = 15_000, 3 * 1024**3
+
+
 @pytest.fixture(autouse=True)
-def few_memory_maps():
-    """Forget compiled programs before they use up the memory maps of a process (65,530), which crashes it."""
+def little_memory():
+    """Forget compiled programs before they use up the memory of two workers; what is free goes back to the
+    system, which glibc by itself does not do.
+    """
     yield
-    maps = Path("/proc/self/maps")
-    if "jax" in sys.modules and maps.exists() and maps.read_bytes().count(b"\n") > 15_000:
+    maps, size = Path("/proc/self/maps"), Path("/proc/self/statm")
+    if "jax" not in sys.modules or not maps.exists():
+        return
+    held = int(size.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if held > MOST_BYTES or maps.read_bytes().count(b"\n") > MOST_MAPS:
         sys.modules["jax"].clear_caches()
         gc.collect()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def pytest_terminal_summary(terminalreporter):

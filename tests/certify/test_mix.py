@@ -83,7 +83,7 @@ def test_python_and_sweeps_hold_the_same_episodes_out(
 ) -> None:
     log = run.parent / "log.npz"
     kept = read_held_out(run)
-    quick: dict[str, Any] = {"steps": 2, "hidden": (8,), "batch_size": 16}
+    quick: dict[str, Any] = {"steps": 2, "hidden": (8,), "batch_size": 16, "estimate": False}
     result = slater.train(log, "bc", ["5"], out=tmp_path / "py", hold_out=0.25, progress=False, **quick)
     assert read_held_out(tmp_path / "py") == kept
     assert slater.certify(result, fit=False).limits[0].gates[0].passed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,8 +15,12 @@ import jax
 
 __all__ = ["jit_once", "quick_key", "shared"]
 
-#: of LLVM's levels the one that takes half the time of the default and gives its bits (level 0 does not)
-_QUICK = {"xla_backend_optimization_level": 1}
+#: of LLVM's levels the one that takes half the time of the default and gives its bits (level 0 does not);
+#: who sets the level for everything has it here too
+_QUICK = (
+    {} if "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", "")
+    else {"xla_backend_optimization_level": 1}
+)  # fmt: skip
 
 #: the newest last, by what made it and from what
 _COMPILED: OrderedDict[tuple[Callable[..., Any], bytes], Any] = OrderedDict()
