@@ -94,8 +94,7 @@ def run(args: list[str]) -> int:
         result = _learn(algorithm, data, quiet=options.json)
     seconds = time.perf_counter() - start
     record = run_record(data, result, cmdp)
-    plan = algorithm.plan(data) if isinstance(algorithm, tab.PDCA) else None
-    if plan is not None:
+    if (plan := result.plan) is not None:
         record["plan"] = {
             "mode": plan.mode,
             "epsilon": plan.epsilon,

@@ -139,16 +139,9 @@ class Counts(Sizes):
 
     @classmethod
     def rollout(
-        cls,
-        cmdp: CMDP,
-        policy: Float,
-        episodes: int,
-        length: int,
-        rng: np.random.Generator,
-        *,
-        discounted: bool = False,
-        absorbing: int | None = None,
-    ) -> Counts:
+        cls, cmdp: CMDP, policy: Float, episodes: int, length: int, rng: np.random.Generator, *,
+        discounted: bool = False, absorbing: int | None = None,
+    ) -> Counts:  # fmt: skip
         """Episodes of at most `length` steps from the start distribution.
 
         `discounted` weighs step t by `discount^t`, which makes the data follow the discounted
@@ -182,20 +175,10 @@ class Counts(Sizes):
 
     @classmethod
     def from_arrays(
-        cls,
-        *,
-        states: ArrayLike,
-        actions: ArrayLike,
-        next_states: ArrayLike,
-        rewards: ArrayLike,
-        costs: ArrayLike,
-        limits: ArrayLike,
-        discount: float,
-        start: ArrayLike | int = 0,
-        terminals: ArrayLike | None = None,
-        num_states: int | None = None,
-        num_actions: int | None = None,
-    ) -> Counts:
+        cls, *, states: ArrayLike, actions: ArrayLike, next_states: ArrayLike, rewards: ArrayLike,
+        costs: ArrayLike, limits: ArrayLike, discount: float, start: ArrayLike | int = 0,
+        terminals: ArrayLike | None = None, num_states: int | None = None, num_actions: int | None = None,
+    ) -> Counts:  # fmt: skip
         """A dataset from a user's own logs.
 
         Args:
@@ -242,17 +225,10 @@ class Counts(Sizes):
         mean = cost / seen
         off = np.abs(c.T - mean.reshape(len(mean), -1)[:, pair]).max()
         return cls(
-            transitions,
-            ends,
-            reward / seen,
-            mean,
-            limit,
-            check_discount(discount),
-            check_start(start, S),
-            n,
+            transitions, ends, reward / seen, mean, limit, check_discount(discount), check_start(start, S), n,
             costs_vary=bool(off > 1e-6 * max(float(c.max()), 1e-12)) or int(seen.max()) < 2,
             largest_cost=float(c.max()),
-        )
+        )  # fmt: skip
 
     def with_limits(self, limits: ArrayLike | None) -> Counts:
         """The same data under other limits (J-units, shape `(I,)`); None: under those that they have."""

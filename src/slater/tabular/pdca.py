@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -37,8 +37,7 @@ from slater.tabular.critics import CriticBank
 from slater.tabular.dual import DualPlayer, ExponentiatedGradient, Greedy, ProjectedGradient
 from slater.tabular.ope import Estimator, MinimaxEstimator, ModelEstimator
 from slater.tabular.output import MixtureRule, mix
-from slater.tabular.pessimism import for_thin_coverage, pessimistic
-from slater.tabular.pooling import pooled
+from slater.tabular.pessimism import for_thin_coverage
 from slater.tabular.primal import NaturalPolicyGradient
 from slater.tabular.result import Result, data_driven_bound
 from slater.tabular.theory import Mode, TheoremPlan, make_plan
@@ -132,23 +131,35 @@ class PDCA:
 
         limits: tau in J-units, shape (I,); None: those that the data have.
         """
-        data = data.with_limits(limits)
+        return self.for_size(data)._played(data.with_limits(limits), progress)
+
+    def for_size(self, data: Counts) -> PDCA:
+        """These settings, with those that are None and depend on the size of the problem decided."""
         large = not data.successors.small
-        few = 200 if large else 400 if self.mode is None else 2000
-        rounds = few if self.rounds is None else self.rounds
-        output = self.mixture or ("lp" if large or self.mode == "exactly-feasible" else "tail")
+        decided: dict[str, Any] = {
+            "rounds": 200 if large else 400 if self.mode is None else 2000,
+            "step": LARGE_STEP if large else 20.0,
+            "covered": large,
+            "mixture": "lp" if large or self.mode == "exactly-feasible" else "tail",
+        }
+        if not large:  # the rest is for thin coverage, and asks the data
+            decided |= {"pooling": 0.0, "pessimism": 0.0, "weights": Box()}
+        return replace(self, **{name: x for name, x in decided.items() if getattr(self, name) is None})
+
+    def _played(self, data: Counts, progress: Callable[[int], None] | None) -> Result:
+        """The game with settings for the data's size."""
+        rounds, output = self.rounds, self.mixture
+        assert rounds is not None
+        assert output is not None
+        assert self.step is not None
         if rounds < 1:
             raise InputError(f"rounds is {rounds}, but at least one is needed.")
-        data, thin = self._prepared(data)
+        data, thin = for_thin_coverage(data, self.pooling, self.pessimism)
         tau, bound, notes, plan = self._targets(data)
         weights = self._weights(data, tau)
         critics = CriticBank(data, weights, self.values)
-        primal = NaturalPolicyGradient(
-            data.num_states,
-            data.num_actions,
-            self.step if self.step is not None else LARGE_STEP if large else 20.0,
-            data.seen if (large if self.covered is None else self.covered) else None,
-        )
+        covered = data.seen if self.covered else None
+        primal = NaturalPolicyGradient(data.num_states, data.num_actions, self.step, covered)
         dual, estimator = self._dual(bound), self._estimator(data, weights)
         # z = f + lambda.(tau - g) is at most (reward scale + 2B cost scale) H in size: PO wants [-1, 1]
         scale = (1.0 - data.discount) / (data.reward_scale + 2.0 * bound * data.cost_scale)
@@ -172,19 +183,11 @@ class PDCA:
         trace = {"multipliers": multipliers, "estimated_costs": estimates, "critic_gap": gaps}
         if plan is not None and plan.required_rounds > rounds:
             notes += (f"the theorem asks for K = {plan.required_rounds:.2g} rounds; {rounds} were played",)
-        return Result("pdca", policy, mean, bound, rounds, thin + notes, trace)
-
-    def _prepared(self, data: Counts) -> tuple[Counts, tuple[str, ...]]:
-        """The data that the game is played on, and a note on what was done to them."""
-        if not data.successors.small:
-            return for_thin_coverage(data, self.pooling, self.pessimism)
-        return pessimistic(pooled(data, self.pooling or 0.0), self.pessimism or 0.0), ()
+        return Result("pdca", policy, mean, bound, rounds, thin + notes, trace, plan)
 
     def _weights(self, data: Counts, limits: Float) -> WeightClass:
         if self.weights is not None:
             return self.weights
-        if data.successors.small:
-            return Box()
         # what the paper asks of C_infinity, with the empirical optimum in the place of the optimum
         model = data.model("pessimistic", limits)
         try:
@@ -227,7 +230,7 @@ class PDCA:
                 f"the bound B = {bound:.4g} is not above the multiplier {needed:.4g} estimated from the "
                 f"data: the limits may be exceeded; take B of at least {1 + 2 * needed:.3g}"
             )
-            warnings.warn(note, stacklevel=3)
+            warnings.warn(note, stacklevel=4)
             why = (*why, note)
         return limits, bound, notes + why, plan
 

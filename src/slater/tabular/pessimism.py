@@ -152,6 +152,8 @@ def for_thin_coverage(
     `strength` of them, or without one `STRENGTH`, but at most half of what the limits can bear: at the edge
     of it only the policy of the least cost is left.
     """
+    if borrowed == strength == 0.0:
+        return data, ()
     leaning = pooled(data, borrowed)
     allowed = affordable(leaning, data.limits, 2 * STRENGTH) / 2 if strength is None else strength
     note = f"each pair borrows {leaning.borrowed:g} visits from its state"

@@ -12,6 +12,7 @@ from slater.errors import InputError
 from slater.tabular._check import Float
 from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
+from slater.tabular.theory import TheoremPlan
 
 __all__ = ["Algorithm", "Result", "data_driven_bound"]
 
@@ -28,6 +29,7 @@ class Result:
         rounds: rounds played or solver calls made.
         notes: what a careful reader should know about this run, one sentence each.
         trace: per-iteration arrays by name, e.g. `multipliers` `(K, I)` and `estimated_costs` `(K, I)`.
+        plan: what PDCA's theorem said for the data, of a run with a mode.
 
     """
 
@@ -38,6 +40,7 @@ class Result:
     rounds: int
     notes: tuple[str, ...] = ()
     trace: Mapping[str, Float] = field(default_factory=dict)
+    plan: TheoremPlan | None = None
 
 
 class Algorithm(Protocol):
