@@ -212,7 +212,7 @@ def test_help_shows_names_and_all_experiments(capsys: pytest.CaptureFixture[str]
         main(["reproduce", "--help"])
     shown = capsys.readouterr().out
     assert all(
-        f"  {name} " in shown for name in ("figure1", "rates", "coverage", "table2", "figure2", "tables")
+        f"  {name} " in shown for name in ("figure1", "rates", "verdicts", "table2", "figure2", "tables")
     )
 
 

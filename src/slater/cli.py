@@ -24,7 +24,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "a first look: PDCA on the data that come with it, ending with a figure"),
     "tabular": ("tabular", "one algorithm on one finite problem, beside the exact optimum"),
-    "reproduce": ("reproduce", "the paper's experiments: figure1, rates, coverage, table2, figure2"),
+    "reproduce": ("reproduce", "the paper's experiments: figure1, rates, verdicts, table2, figure2"),
     "data": ("data", "look at a dataset, check it, convert it"),
     "train": ("train", "learn a policy from data under cost limits"),
     "tune": ("tune", "choose an algorithm's settings by estimates from held-out data"),

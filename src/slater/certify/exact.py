@@ -9,7 +9,7 @@ one likelihood ratio for all pairs x = (s, a) together, and not one for each: be
 once is as unlikely as the product. For a single pair with two outcomes this is Chernoff's bound, which holds
 for every sample size; for many pairs it is empirical likelihood with the threshold log(1/error), which is
 wider than the one that holds in the limit (half the squared normal quantile: 1.35 for 95%, where this is
-3.0). How often it is wrong is measured (`slater reproduce coverage`, docs/results-verdicts.md).
+3.0). How often it is wrong is measured (`slater reproduce verdicts`, docs/results-verdicts.md).
 
 A pair without data may be worth anything: it costs the most for ever in the upper bound and nothing in the
 lower one, and so does a start without data. Where the cost of a pair differs from visit to visit, its mean is

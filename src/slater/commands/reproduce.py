@@ -19,7 +19,6 @@ __all__ = ["EXPERIMENTS", "ReproduceArgs", "run"]
 EXPERIMENTS = {
     "figure1": "finite problems: reward and cost against the size of the data (the paper's Figure 1)",
     "rates": "finite problems: error against the size of the data, and exact feasibility",
-    "coverage": "finite problems: how often a verdict is wrong",
     "verdicts": "how often verdicts of every rigorous kind are wrong, on known worlds",
     "table2": "Bullet Safety Gym: tasks, algorithms, limits and seeds (the paper's Table 2)",
     "figure2": "Real-World RL: reward and cost against iterations (the paper's Figure 2)",
@@ -42,15 +41,14 @@ class ReproduceArgs:
         slater reproduce figure1 --quick
         slater reproduce figure1 --class incomplete
         slater reproduce rates --repeats 20 --out runs/rates
-        slater reproduce coverage --quick
+        slater reproduce verdicts --quick
         slater reproduce table2 --budget small --data data
 
     """
 
-    experiment: Positional[Literal["figure1", "rates", "coverage", "verdicts"]]
+    experiment: Positional[Literal["figure1", "rates", "verdicts"]]
     """figure1: reward and cost against dataset size. rates: error against n, and exact feasibility.
-    coverage: how often a verdict on a finite problem is wrong. verdicts: the same by episodes, propensities
-    and counts, on known worlds."""
+    verdicts: how often one is wrong by episodes, by propensities and on finite problems, on known worlds."""
     quick: bool = False
     """A small version that ends within two minutes on two cores."""
     value_class: Annotated[Literal["tabular", "incomplete"], Named("class")] = "tabular"
@@ -58,8 +56,8 @@ class ReproduceArgs:
     cmdp: Literal["paper", "sparse"] = "paper"
     """figure1's random problems."""
     repeats: int | None = None
-    """Problems per point; unless given, 10 for figure1, 20 for rates, 16 for coverage, 4 (hundreds of draws)
-    for verdicts; fewer if quick."""
+    """Problems per point; unless given, 10 for figure1, 20 for rates, 4 (hundreds of draws) for verdicts;
+    fewer if quick."""
     out: Path | None = None
     """Output folder; unless given, runs/ and the experiment's name."""
     workers: int | None = None
@@ -159,10 +157,6 @@ def run(args: list[str]) -> int:
         from slater.experiments import rates
 
         result = rates.run(out, **common)
-    elif options.experiment == "coverage":
-        from slater.experiments import coverage
-
-        result = coverage.run(out, **common)
     elif options.experiment == "verdicts":
         from slater.experiments import verdict_rates
 

@@ -14,7 +14,7 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from slater.report.curves import LIMIT, STYLE
+from slater.report.curves import LIMIT, STYLE, save_figure
 
 __all__ = ["Look", "draw_curves", "draw_plane", "looks"]
 
@@ -90,7 +90,7 @@ def draw_plane(stem: Path, means: Sequence[Row], *, title: str) -> None:
     handles.append(plt.Line2D([], [], color=LIMIT, linestyle="--", label="limit"))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5), fontsize=8)
     figure.suptitle(title)
-    _save(figure, stem)
+    save_figure(figure, stem)
 
 
 def draw_curves(stem: Path, curves: Sequence[Row], *, title: str, cost: str) -> None:
@@ -122,10 +122,4 @@ def draw_curves(stem: Path, curves: Sequence[Row], *, title: str, cost: str) -> 
     axes[1][0].set_ylabel(f"cost {cost}")
     axes[1][0].legend(fontsize=8, frameon=False)
     figure.suptitle(title)
-    _save(figure, stem)
-
-
-def _save(figure: Any, stem: Path) -> None:
-    for suffix in (".png", ".svg"):
-        figure.savefig(stem.with_suffix(suffix), dpi=130)
-    plt.close(figure)
+    save_figure(figure, stem)

@@ -14,7 +14,7 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-__all__ = ["Curve", "draw_against_size", "draw_rates", "fit_slope", "summarise", "write_csv"]
+__all__ = ["Curve", "draw_against_size", "draw_rates", "fit_slope", "save_figure", "summarise", "write_csv"]
 
 Row = dict[str, Any]
 
@@ -103,7 +103,7 @@ def draw_against_size(
         axis.set_ylim(max(0.0, min(bottom, 0.8)), max(1.5, min(top, 4.0)))
     figure.suptitle(title)
     figure.tight_layout()
-    _save(figure, stem)
+    save_figure(figure, stem)
 
 
 def draw_rates(stem: Path, summary: Sequence[Row], slopes: dict[str, float]) -> None:
@@ -142,7 +142,7 @@ def draw_rates(stem: Path, summary: Sequence[Row], slopes: dict[str, float]) -> 
     right.legend(fontsize=8, frameon=False, loc="center right", bbox_to_anchor=(1.0, 0.72))
     right.grid(alpha=0.25)
     figure.tight_layout()
-    _save(figure, stem)
+    save_figure(figure, stem)
 
 
 def fit_slope(rows: Sequence[Row], value: str) -> float:
@@ -154,7 +154,8 @@ def fit_slope(rows: Sequence[Row], value: str) -> float:
     return float(np.polyfit(x, y, 1)[0])
 
 
-def _save(figure: Any, stem: Path) -> None:
+def save_figure(figure: Any, stem: Path) -> None:
+    """Write `stem`.png and `stem`.svg."""
     for suffix in (".png", ".svg"):
         figure.savefig(stem.with_suffix(suffix), dpi=130)
     plt.close(figure)
