@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -49,13 +50,20 @@ def test_members_of_a_run_that_held_episodes_out_are_measured_without_its_data(r
     assert open_run(run).measured_kept().keys() == {m.step for m in open_run(run).result.members}
 
 
-def test_a_mixture_of_kept_policies_needs_neither_data_nor_jax(run, tmp_path):
+def test_mixing_and_running_kept_policies_need_neither_data_nor_jax(run, env, tmp_path):
     code = (
         "import sys; from slater import cli\n"
-        "assert cli.main(['mix', sys.argv[1], '--limit', '30', '--out', sys.argv[2]]) == 0\n"
+        "run, out, env = sys.argv[1:]\n"
+        "assert cli.main(['mix', run, '--limit', '30', '--out', out]) == 0\n"
+        "for policy, *more in ((run,), (run, '--members'), (out + '/mixture.safetensors',)):\n"
+        "    assert cli.main(['evaluate', policy, *more, '--env', env, '--episodes', '2']) == 0\n"
         "sys.exit('jax' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code, str(run), str(tmp_path / "mixed")], check=True)
+    paths = os.pathsep.join(path for path in sys.path if path)
+    subprocess.run(
+        [sys.executable, "-c", code, str(run), str(tmp_path / "mixed"), env], check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
     mixed = load(tmp_path / "mixed" / "mixture.safetensors")
     kept = [open_run(run).kept_policy(member) for member in open_run(run).result.members]
     obs = pointmass().observations[:20]
@@ -144,6 +152,9 @@ def test_a_policy_file_elsewhere_is_measured_as_its_run_is(run, env, tmp_path, c
 )
 def test_a_setting_of_a_resumed_run_is_compared_as_a_number(run, tmp_path, setting, code, capsys):
     shutil.copytree(run, tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    record["run"]["estimate"] = False  # which would be of another fit
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
     save(pointmass(), tmp_path / "log.npz")
     line = ["train", "bc", tmp_path / "log.npz", "--resume", tmp_path / "run", "--steps", "61"]
     assert cli.main([str(word) for word in [*line, "--set", setting]]) == code

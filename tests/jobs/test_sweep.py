@@ -14,8 +14,8 @@ from slater.errors import InputError
 from slater.jobs.sweep import TrainJob, grid
 
 from .. import children
-from .problems import pointmass
-from .runs import weights
+from ..deep.problems import pointmass
+from ..deep.runs import weights
 
 TINY = [
     "--set", "batch_size=32", "--set", "hidden=16", "--set", "gamma=0.9", "--no-estimate", "--processes", "2",
