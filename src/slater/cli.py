@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "frontier": ("frontier", "what another limit would cost, without training again"),
     "mix": ("mix", "the best mixture of the policies of several runs within limits"),
     "collect": ("collect", "make a dataset by training and recording policies in an environment"),
-    "behaviours": ("behaviours", "the project's datasets: train their policies, record them, describe them"),
+    "behaviours": ("behaviours", "the project's datasets: train their policies, record them, check them"),
     "runs": ("runs", "a table of runs"),
     "report": ("report", "a run, or several beside each other, as one HTML page"),
     "export": ("export", "a policy as an ONNX file"),

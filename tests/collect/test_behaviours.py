@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +26,6 @@ from slater.deep import checkpoint
 from slater.deep.engine.training import Interrupted
 from slater.errors import InputError
 from slater.policy import GaussianPolicy
-from slater.report.datasets import SourceMeans, best_mixture_of_sources
 
 QUICK = SACConfig(hidden=(32,), batch_size=64, learning_rate=3e-3, updates_per_step=1.0)
 TOY = Recipe(
@@ -223,16 +224,24 @@ def test_a_dataset_by_name(tmp_path: Path) -> None:
         benchmark_by_name("walker", tmp_path, behaviours=tmp_path)
 
 
-def test_the_best_mixture_of_sources() -> None:
+@pytest.fixture
+def describing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script that describes datasets."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    return importlib.import_module("describe_data")
+
+
+def test_the_best_mixture_of_sources(describing: Any) -> None:
     """A reckless and an idle source mix to the limit."""
-    sources = [SourceMeans("idle", 1, 0.0, 0.0, 0.0, 0.0), SourceMeans("reckless", 1, 100.0, 0.0, 80.0, 0.0)]
-    reached, cost, weights = best_mixture_of_sources(sources, 20.0)
+    means = describing.SourceMeans
+    sources = [means("idle", 1, 0.0, 0.0, 0.0, 0.0), means("reckless", 1, 100.0, 0.0, 80.0, 0.0)]
+    reached, cost, weights = describing.best_mixture_of_sources(sources, 20.0)
     assert (reached, cost) == (pytest.approx(25.0), pytest.approx(20.0))
     assert weights == {"idle": pytest.approx(0.75), "reckless": pytest.approx(0.25)}
 
 
 def test_datasets_are_made_compared_and_described_by_commands(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    describing: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice the same fingerprint, another one is named; the page has every source and the picture."""
     monkeypatch.setitem(BENCHMARKS, "ballrun", Benchmark(4, (2.0,), "Its balls are toys."))
@@ -278,9 +287,9 @@ def test_datasets_are_made_compared_and_described_by_commands(
     assert cli.main([*words, str(tmp_path / "others")]) == 1
     capsys.readouterr()
     page = tmp_path / "page.md"
-    words = ["behaviours", "table", "--folder", str(tmp_path / "one"), "--out", str(page)]
+    words = ["--folder", str(tmp_path / "one"), "--out", str(page)]
     words += ["--figures", str(tmp_path / "figures"), "--densities"]
-    assert cli.main([*words, "--behaviours", str(tmp_path / "behaviours")]) == 0
+    describing.main([*words, "--behaviours", str(tmp_path / "behaviours")])
     text = page.read_text()
     assert "| [ballrun](#ballrun) | 8 | 80 | 2 |" in text
     assert "`. **Its balls are toys.**" in text

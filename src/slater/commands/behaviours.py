@@ -1,10 +1,7 @@
-"""`slater behaviours`: train the policies that datasets are recorded from, record them, describe what came
-out.
-"""
+"""`slater behaviours`: train the policies that datasets are recorded from, record them, check them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +25,6 @@ COMMANDS = {
     "train": "train a task's policies and write them as a file: slater behaviours train ballcircle",
     "data": "record the project's datasets: slater behaviours data ballrun ballcircle --workers 2",
     "check": "recompute every density of a dataset from its behaviours: slater behaviours check ballrun",
-    "table": "describe datasets, by source: slater behaviours table --folder data --out docs/datasets.md",
 }
 
 
@@ -98,30 +94,6 @@ class Check:
     """folder of the behaviour files (default: SLATER_BEHAVIOURS, or the repository's)"""
 
 
-@dataclass(frozen=True)
-class Table:
-    """Describe datasets: returns and costs by source, shares within the limits, best mixtures; a picture
-    each.
-
-    Example:
-        slater behaviours table --folder data --out docs/datasets.md --figures docs/figures/datasets
-
-    """
-
-    names: Positional[tuple[str, ...]] = ()
-    """datasets (default: those of the twelve that are in the folder)"""
-    folder: Path = Path("data")
-    """where the datasets are"""
-    out: Path | None = None
-    """Markdown file to write (default: print)"""
-    figures: Path | None = None
-    """folder for NAME.png, return against cost by source (default: no pictures)"""
-    densities: bool = False
-    """recompute all densities too, as `slater behaviours check` does, and add the table of them"""
-    behaviours: Path | None = None
-    """folder of the behaviour files, for --densities (default: SLATER_BEHAVIOURS, or the repository's)"""
-
-
 def run(args: list[str]) -> int:
     """Parse `slater behaviours ...` and do it; return the exit code."""
     name, rest = pick_name(args, "behaviours", COMMANDS)
@@ -129,9 +101,7 @@ def run(args: list[str]) -> int:
         return _train(parse(Train, rest, "behaviours train"))
     if name == "data":
         return _data(parse(Data, rest, "behaviours data"))
-    if name == "check":
-        return _check(parse(Check, rest, "behaviours check"))
-    return _table(parse(Table, rest, "behaviours table"))
+    return _check(parse(Check, rest, "behaviours check"))
 
 
 def _train(command: Train) -> int:
@@ -209,20 +179,13 @@ def _data(command: Data) -> int:
     return 0
 
 
-def _present(names: tuple[str, ...], folder: Path) -> tuple[str, ...]:
-    """The datasets that were named, or all that are there."""
-    from slater.collect.benchmark import BENCHMARKS
-
-    return names or tuple(name for name in BENCHMARKS if (folder / f"{name}.hdf5").exists())
-
-
 def _check(command: Check) -> int:
-    from slater.collect.benchmark import behaviour_path
+    from slater.collect.benchmark import BENCHMARKS, behaviour_path
     from slater.collect.recording import DensitySummary, check_densities
     from slater.data import load
 
     wrong = False
-    for name in _present(command.names, command.folder):
+    for name in command.names or [n for n in BENCHMARKS if (command.folder / f"{n}.hdf5").exists()]:
         data = load(command.folder / f"{name}.hdf5")
         found = DensitySummary.of(check_densities(data, behaviour_path(name, command.behaviours)))
         wrong |= found.worst > TOLERANCE
@@ -235,43 +198,6 @@ def _check(command: Check) -> int:
             flush=True,
         )
     return 1 if wrong else 0
-
-
-def _table(command: Table) -> int:
-    from slater.collect.benchmark import BENCHMARKS, behaviour_path
-    from slater.collect.recording import DensitySummary, check_densities
-    from slater.data import load
-    from slater.report import datasets as report
-
-    sections, lines, densities = [], [], []
-    for name in _present(command.names, command.folder):
-        data = load(command.folder / f"{name}.hdf5")
-        limits = BENCHMARKS[name].limits
-        picture = None
-        if command.figures is not None:
-            command.figures.mkdir(parents=True, exist_ok=True)
-            picture = command.figures / f"{name}.png"
-            report.dataset_picture(data, name, limits, picture)
-        sections.append(
-            report.dataset_section(
-                data, name, limits, _beside(picture, command.out), BENCHMARKS[name].weakness
-            )
-        )
-        lines.append(report.dataset_line(data, name, limits))
-        if command.densities:
-            found = DensitySummary.of(check_densities(data, behaviour_path(name, command.behaviours)))
-            densities.append(report.density_line(name, found))
-    page = report.datasets_page(lines, densities, sections)
-    if command.out is None:
-        print(page)
-    else:
-        command.out.write_text(page)
-    return 0
-
-
-def _beside(picture: Path | None, page: Path | None) -> str | None:
-    """The picture's address as seen from the page."""
-    return None if picture is None or page is None else os.path.relpath(picture, page.parent)
 
 
 def _bar() -> PlainProgress:

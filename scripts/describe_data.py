@@ -1,31 +1,25 @@
-"""Datasets in tables and pictures: what each source did, how much keeps the limits, what a mixture could
-reach.
+"""Describe the project's datasets in docs/datasets.md: what each source did, how much keeps the limits, what
+a mixture could reach; a picture each.
+
+    python scripts/describe_data.py --densities --out docs/datasets.md --figures docs/figures/datasets
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data import Dataset
+from slater.collect.benchmark import BENCHMARKS, behaviour_path
+from slater.collect.recording import DensitySummary, check_densities
+from slater.data import Dataset, load
 from slater.errors import InputError
 from slater.mixing import lp_weights
-
-__all__ = [
-    "SourceMeans",
-    "best_mixture_of_sources",
-    "dataset_line",
-    "dataset_picture",
-    "dataset_section",
-    "datasets_page",
-    "density_line",
-    "source_means",
-]
 
 
 @dataclass(frozen=True)
@@ -125,8 +119,8 @@ def dataset_line(data: Dataset, name: str, limits: Sequence[float]) -> str:
     )
 
 
-def density_line(name: str, found: Any) -> str:
-    """A line of a table on a `slater.collect.recording.DensitySummary`."""
+def density_line(name: str, found: DensitySummary) -> str:
+    """A line of the table of densities."""
     return (
         f"| {name} | {found.rows:,} | {found.worst:.1e} | {found.weights[0]:.6f} to {found.weights[1]:.6f} | "
         f"{found.narrower[0]:.4f} to {found.narrower[1]:.4f} | {found.errors:.1f} |"
@@ -154,7 +148,7 @@ Twelve logs of simulators, each by several policies. `make data` records them ([
 
 What a dataset fails to show stands in bold type at the head of its section.
 
-This page is written by `slater behaviours table --densities --out docs/datasets.md --figures docs/figures/datasets`.
+This page is written by `python scripts/describe_data.py --densities --out docs/datasets.md --figures docs/figures/datasets`.
 
 ## All twelve
 
@@ -192,3 +186,39 @@ def dataset_picture(data: Dataset, name: str, limits: Sequence[float], path: str
     axes.set(xlabel="cost per episode", ylabel="return per episode", title=f"{name} ({data.metadata.env_id})")
     figure.legend(loc="outside right upper", fontsize=7, frameon=False)
     figure.savefig(path, dpi=80)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Write the page, or print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="datasets (default: those of the twelve in the folder)")
+    parser.add_argument("--folder", type=Path, default=Path("data"), help="where the datasets are")
+    parser.add_argument("--out", type=Path, help="Markdown file to write (default: print)")
+    parser.add_argument("--figures", type=Path, help="folder for NAME.png (default: no pictures)")
+    parser.add_argument(
+        "--densities", action="store_true", help="recompute all densities, and add their table"
+    )
+    parser.add_argument("--behaviours", type=Path, help="folder of the behaviour files, for --densities")
+    told = parser.parse_args(words)
+    sections, lines, densities = [], [], []
+    for name in told.names or [name for name in BENCHMARKS if (told.folder / f"{name}.hdf5").exists()]:
+        data, known, picture = load(told.folder / f"{name}.hdf5"), BENCHMARKS[name], None
+        if told.figures is not None:
+            told.figures.mkdir(parents=True, exist_ok=True)
+            dataset_picture(data, name, known.limits, told.figures / f"{name}.png")
+            if told.out is not None:
+                picture = os.path.relpath(told.figures / f"{name}.png", told.out.parent)
+        sections.append(dataset_section(data, name, known.limits, picture, known.weakness))
+        lines.append(dataset_line(data, name, known.limits))
+        if told.densities:
+            found = DensitySummary.of(check_densities(data, behaviour_path(name, told.behaviours)))
+            densities.append(density_line(name, found))
+    page = datasets_page(lines, densities, sections)
+    if told.out is None:
+        print(page)
+    else:
+        told.out.write_text(page)
+
+
+if __name__ == "__main__":
+    main()
