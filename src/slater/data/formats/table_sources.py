@@ -26,6 +26,9 @@ for _name in ("cp1252", "latin-1", "utf-16"):
     codecs.lookup(_name)  # loaded now: what a file says must not decide what code is loaded
 _SNIFFED = 2**18
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+#: types that text is read as, by column; record batches of Arrow
+Types = Mapping[str, Any] | None
+Rows = Iterator[Any]
 
 
 class TableSource(ABC):
@@ -50,12 +53,8 @@ class TableSource(ABC):
 
     @abstractmethod
     def batches(
-        self,
-        rows: int,
-        columns: Sequence[str],
-        types: Mapping[str, Any] | None = None,
-        part: int | None = None,
-    ) -> Iterator[Any]:
+        self, rows: int, columns: Sequence[str], types: Types = None, part: int | None = None
+    ) -> Rows:
         """Record batches of the wanted columns; types: what text is read as; part: of one file only."""
 
 
@@ -69,12 +68,8 @@ class MemorySource(TableSource):
         self.rows, self.schemas = table.num_rows, [(name, table.schema)]
 
     def batches(
-        self,
-        rows: int,
-        columns: Sequence[str],
-        types: Mapping[str, Any] | None = None,
-        part: int | None = None,
-    ) -> Iterator[Any]:
+        self, rows: int, columns: Sequence[str], types: Types = None, part: int | None = None
+    ) -> Rows:
         """Slices of the table."""
         yield from self._table.select(list(columns)).combine_chunks().to_batches(max_chunksize=rows)
 
@@ -110,12 +105,8 @@ class ParquetSource(TableSource):
         return found
 
     def batches(
-        self,
-        rows: int,
-        columns: Sequence[str],
-        types: Mapping[str, Any] | None = None,
-        part: int | None = None,
-    ) -> Iterator[Any]:
+        self, rows: int, columns: Sequence[str], types: Types = None, part: int | None = None
+    ) -> Rows:
         """Batches as the files have them."""
         for path in self._files if part is None else [self._files[part]]:
             keys = folder_keys(self._path, path)
@@ -160,16 +151,11 @@ class CsvSource(TableSource):
         self.schemas = [(self.name, self._open({}).schema)]
 
     def _said(self, path: Path) -> tuple[str, ...]:
-        between = {
-            ",": "",
-            ";": "semicolons between columns",
-            "\t": "tabs between columns",
-            "|": "bars between columns",
-        }
+        between = {",": "", ";": "semicolons", "\t": "tabs", "|": "bars"}
         said = [
             f"compressed ({self._packed})" if self._packed else "",
             "" if self._encoding == "utf-8" else f"text in {self._encoding}",
-            between[self._delimiter],
+            between[self._delimiter] and f"{between[self._delimiter]} between columns",
             "decimal commas" if self.decimal == "," else "",
             f"{self._skipped} line{'s' * (self._skipped > 1)} of comments" if self._skipped else "",
         ]
@@ -192,12 +178,8 @@ class CsvSource(TableSource):
         )
 
     def batches(
-        self,
-        rows: int,
-        columns: Sequence[str],
-        types: Mapping[str, Any] | None = None,
-        part: int | None = None,
-    ) -> Iterator[Any]:
+        self, rows: int, columns: Sequence[str], types: Types = None, part: int | None = None
+    ) -> Rows:
         """Blocks of some megabytes; what `types` name is read so, and no odd block changes its type."""
         for batch in self._open(types or {}):
             yield batch.select(list(columns))
@@ -255,21 +237,9 @@ def table_source(table: Any) -> TableSource:
         return CsvSource(path) if kind in (".csv", ".tsv", ".txt") else ParquetSource(path)
     except InputError:
         raise
-    except (
-        arrow.ArrowException,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        UnicodeError,
-        MemoryError,
-    ) as error:
-        words = {
-            ".csv": "CSV table",
-            ".tsv": "CSV table",
-            ".jsonl": "file of JSON lines",
-            ".xlsx": "Excel sheet",
-        }
+    except (arrow.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
+        lines = "file of JSON lines"
+        words = {".csv": "CSV table", ".tsv": "CSV table", ".jsonl": lines, ".xlsx": "Excel sheet"}
         damaged(path, error, words.get(kind, "Parquet file"))
 
 
