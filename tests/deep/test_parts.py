@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from slater.deep.algorithms.o3srl import O3SRL, O3SRLConfig
 from slater.deep.algorithms.pdca import PDCAConfig
 from slater.deep.algorithms.pdca.parts import DUALS
-from slater.deep.game.bellman import advantage, bellman_error, bellman_halves, residual, sized_loss
+from slater.deep.game.bellman import advantage, bellman_error, bellman_halves, residual
 from slater.deep.game.dual import EXP3, Greedy, GreedyBox, Outcome, project_simplex
 from slater.deep.nets.mlp import MLP
 from slater.errors import InputError
@@ -119,19 +119,6 @@ def test_log_prob_of_a_squashed_gaussian_integrates_to_one():
     grid = jnp.linspace(-0.9989, 0.9989, 20_001)[:, None]
     density = jnp.exp(policy.log_prob(jnp.zeros_like(grid), grid))
     np.testing.assert_allclose(float(jnp.trapezoid(density, grid[:, 0])), 1.0, atol=0.02)
-
-
-@settings(deadline=None)
-@given(st.floats(0, 10, width=32), finite, st.floats(0.1, 50))
-def test_the_sizes_of_a_critics_loss_are_one_loss(E, A, beta):
-    """Multiples of each other, so with the same minimiser; atac's weights are at most 1."""
-    E, A = jnp.asarray(E), jnp.asarray(A)
-    printed = float(sized_loss(E, A, beta, "printed"))
-    tolerance = {"rtol": 1e-4, "atol": 1e-4 * (1 + beta) * (1 + abs(float(A)))}
-    np.testing.assert_allclose(float(sized_loss(E, A, beta, "bellman")) * beta, printed, **tolerance)
-    np.testing.assert_allclose(float(sized_loss(E, A, beta, "atac")) * max(beta, 1), printed, **tolerance)
-    weights = jax.grad(lambda pair: sized_loss(*pair, beta, "atac"))((E, A))
-    np.testing.assert_allclose(max(map(float, weights)), 1.0, rtol=1e-6)
 
 
 #: (rewards, costs (., I), limits) of one state's actions, and the multipliers of the saddle point. One cost:

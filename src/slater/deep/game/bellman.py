@@ -12,13 +12,11 @@ network (the double-Q residual of ATAC), which learns where the printed form sta
 
 from __future__ import annotations
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-__all__ = ["advantage", "bellman_error", "bellman_halves", "residual", "sized_loss", "squared_bellman_error"]
+__all__ = ["advantage", "bellman_error", "bellman_halves", "residual", "squared_bellman_error"]
 
 
 def residual(f_sa: Array, utility: Array, f_next: Array, discount: Array) -> Array:
@@ -39,17 +37,6 @@ def bellman_error(delta: Array, C: float) -> Array:
 def squared_bellman_error(delta: Array, delta_target: Array) -> Array:
     """(E_D[delta^2] + E_D[delta_target^2]) / 2; the second residual has a target network at s'."""
     return 0.5 * (jnp.mean(delta**2) + jnp.mean(delta_target**2))
-
-
-def sized_loss(E: Array, A: Array, beta: float, size: Literal["printed", "bellman", "atac"]) -> Array:
-    """The loss beta E + A, a scalar, in one of three sizes; E is E_D with C = 1, beta is 2C.
-
-    printed: as it is; bellman: divided by beta, so that the gradient of E keeps its size whatever C is;
-    atac: divided by max(beta, 1) (Cheng et al. 2022), so that neither term weighs more than 1.
-    """
-    if size == "bellman" or (size == "atac" and beta > 1.0):
-        return E + A / beta
-    return beta * E + A
 
 
 def advantage(f_pi: Array, f_sa: Array) -> Array:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -27,7 +27,6 @@ from slater.deep.game.bellman import (
     bellman_error,
     bellman_halves,
     residual,
-    sized_loss,
     squared_bellman_error,
 )
 from slater.deep.nets.critic import Critic, make_critics
@@ -50,22 +49,11 @@ class CriticsState(eqx.Module):
     opt: Any
 
 
-class AtTimes(eqx.Module):
-    """A critic that knows the time, at the states of one minibatch; time: (batch, 1) as it sees it."""
-
-    critic: Critic
-    time: Array
-
-    def __call__(self, s: Array, choice: Array) -> Array:
-        """f(s, t, choice), shape (batch,)."""
-        return self.critic(jnp.concatenate([s, self.time], axis=-1), choice)
-
-
 class Lagrangian(eqx.Module):
     """z = f + sum_i lambda_i (tau_i - g^i): what the pi-player climbs, by one copy of every critic."""
 
-    f: Critic | AtTimes
-    g: tuple[Critic | AtTimes, ...]
+    f: Critic
+    g: tuple[Critic, ...]
     multipliers: Array
     tau: Array
 
@@ -82,14 +70,11 @@ class Critics(abc.ABC):
     """One set of critics for every utility.
 
     C: weight of the Bellman error against pessimism, C_infinity of the paper
-    size: how the loss is sized, see `sized_loss`; auto is the form's own
     """
 
     hidden: tuple[int, ...]
     learning_rate: float
     C: float
-    size: Literal["auto", "printed", "bellman", "atac"] = "auto"
-    layer_norm: bool = False
     #: networks per utility
     copies: ClassVar[int]
 
@@ -99,26 +84,16 @@ class Critics(abc.ABC):
 
     def init(self, task: Task, key_f: Array, key_g: Array) -> CriticsState:
         """All at random."""
-        inputs = self.seen_task(task)
 
         def networks(key: Array) -> tuple[Critic, ...]:
-            return make_critics(inputs, self.hidden, key, self.copies, layer_norm=self.layer_norm)
+            return make_critics(task, self.hidden, key, self.copies)
 
         f, g = networks(key_f), tuple(networks(k) for k in jax.random.split(key_g, task.costs))
         return CriticsState(f, g, self._targets((f, *g)), self._adam.init((f, g)))
 
-    def seen_task(self, task: Task) -> Task:
-        """The task with the observations that critics see."""
-        return task
-
-    def seen(self, task: Task, batch: Batch) -> Batch:
-        """The minibatch as critics see it: states, utilities, discount and returns."""
-        del task
-        return batch
-
     def warm(self, task: Task, state: CriticsState, batch: Batch) -> tuple[CriticsState, dict[str, Array]]:
         """One step of regression on the data's returns."""
-        batch = self.seen(task, batch)
+        del task
 
         def loss(fg: tuple[tuple[Critic, ...], Networks]) -> Array:
             pairs = ((critic, u) for u, copies in enumerate((fg[0], *fg[1])) for critic in copies)
@@ -136,7 +111,6 @@ class Critics(abc.ABC):
         """One step of Adam on 2 E + A of f and 2 E - A of every g^i."""
         keys = draw_keys(key)
         pi_s, pi_next = policy.choice(batch.s, keys.s), policy.choice(batch.s_next, keys.s_next)
-        batch = self.seen(task, batch)  # only the policy sees the states as they are
         futures = self._futures(task, state, batch, pi_next)
 
         def loss(fg: tuple[tuple[Critic, ...], Networks]) -> tuple[Array, dict[str, Array]]:
@@ -211,9 +185,7 @@ class HingeCritics(Critics):
         self, delta: Array, A: Array, f_sa: Array, u: int, batch: Batch, futures: Sequence[Array]
     ) -> Array:
         del f_sa, u, batch, futures
-        if self.size == "auto" or self.size == "printed":
-            return 2.0 * bellman_error(delta, self.C) + A
-        return sized_loss(bellman_error(delta, 1.0), A, 2.0 * self.C, self.size)
+        return 2.0 * bellman_error(delta, self.C) + A
 
 
 @dataclass(frozen=True)
@@ -248,4 +220,4 @@ class SquaredCritics(Critics):
         self, delta: Array, A: Array, f_sa: Array, u: int, batch: Batch, futures: Sequence[Array]
     ) -> Array:
         E = squared_bellman_error(delta, residual(f_sa, batch.u[:, u], futures[u], batch.discount))
-        return sized_loss(E, A, 2.0 * self.C, "bellman" if self.size == "auto" else self.size)
+        return E + A / (2.0 * self.C)  # 2 C E + A over 2 C: the gradient of E keeps its size whatever C is

@@ -31,19 +31,15 @@ class Critic(eqx.Module):
         return self.mlp(jnp.concatenate([obs, choice], axis=-1))[..., 0]
 
 
-def make_critic(task: Task, hidden: Sequence[int], key: Array, *, layer_norm: bool = False) -> Critic:
-    """A critic for the problem's observations and actions; `layer_norm` as in `MLP`."""
+def make_critic(task: Task, hidden: Sequence[int], key: Array) -> Critic:
+    """A critic for the problem's observations and actions."""
     if task.discrete:
         sizes = [task.obs_dim, *hidden, task.action_dim]
     else:
         sizes = [task.obs_dim + task.action_dim, *hidden, 1]
-    return Critic(MLP(sizes, key, layer_norm=layer_norm), task.discrete)
+    return Critic(MLP(sizes, key), task.discrete)
 
 
-def make_critics(
-    task: Task, hidden: Sequence[int], key: Array, count: int, *, layer_norm: bool = False
-) -> tuple[Critic, ...]:
+def make_critics(task: Task, hidden: Sequence[int], key: Array, count: int) -> tuple[Critic, ...]:
     """`count` critics at random."""
-    return tuple(
-        make_critic(task, hidden, k, layer_norm=layer_norm) for k in jax.random.split(key, count)
-    )  # fmt: skip
+    return tuple(make_critic(task, hidden, k) for k in jax.random.split(key, count))

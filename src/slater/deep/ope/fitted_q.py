@@ -114,7 +114,6 @@ class FQE:
     deflation: float = 0.01
     hidden: tuple[int, ...] = (256, 256)
     copies: int = 1
-    layer_norm: bool = False
 
     @property
     def _fitted(self) -> FittedQ:
@@ -124,7 +123,7 @@ class FQE:
     def _start(self, key: Array) -> _FQEState:
         task = self.task
         keys = jax.random.split(key, (1 + task.costs) * self.copies)
-        h = tuple(make_critic(task, self.hidden, k, layer_norm=self.layer_norm) for k in keys)
+        h = tuple(make_critic(task, self.hidden, k) for k in keys)
         opt = self._fitted.adam.init(h)
         return _FQEState(h, h, opt, jnp.zeros(len(h)))
 
@@ -198,7 +197,6 @@ class FittedQEstimator(Estimator[FittedQState]):
     steps: int = 2_500
     polyak_rate: float = 0.02
     deflation: float = 0.01
-    layer_norm: bool = False
     batch_size: int = 256
     careful_steps: int = 6_000
     careful_copies: int = 2
@@ -219,7 +217,7 @@ class FittedQEstimator(Estimator[FittedQState]):
         return FittedQState(h, target, opt, jnp.zeros(1 + task.costs))
 
     def _fresh(self, task: Task, key: Array) -> tuple[tuple[Critic, ...], tuple[Critic, ...], Any]:
-        h = make_critics(task, self.hidden, key, 1 + task.costs, layer_norm=self.layer_norm)
+        h = make_critics(task, self.hidden, key, 1 + task.costs)
         return h, h, self._fitted.adam.init(h)
 
     def update(
@@ -259,6 +257,6 @@ class FittedQEstimator(Estimator[FittedQState]):
         fqe = FQE(
             task, data, steps=self.careful_steps, batch_size=self.batch_size, hidden=self.hidden,
             learning_rate=self.learning_rate, polyak_rate=self.polyak_rate, deflation=self.deflation,
-            copies=self.careful_copies, layer_norm=self.layer_norm,
+            copies=self.careful_copies,
         )  # fmt: skip
         return lambda policy, key: fqe(policy, key, lambda done: tick("FQE of a policy", done, fqe.steps))
