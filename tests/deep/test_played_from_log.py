@@ -121,7 +121,10 @@ def world(request):
         return d.utility_low, d.utility_high, d.low, d.high
 
     bounds = (jnp.full(2, -1.0), jnp.ones(2), jnp.full(2, -3.0), jnp.full(2, 3.0))
-    return task, eqx.tree_at(width, dynamics, bounds), jax.random.normal(jax.random.key(5), (64, 2))
+    dynamics = eqx.tree_at(width, dynamics, bounds)
+    strong = [10.0 * weight for weight in dynamics.outcomes.weights]
+    dynamics = eqx.tree_at(lambda d: list(d.outcomes.weights), dynamics, strong)
+    return task, dynamics, jax.random.normal(jax.random.key(5), (64, 2))
 
 
 def climbed(world, anchor_weight, rounds=12):
