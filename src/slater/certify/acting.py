@@ -47,15 +47,26 @@ def acting(policy: Any, task: Task, rng: np.random.Generator) -> Act:
     act = getattr(policy, "act", None)
 
     def act_checked(observations: NDArray[Any]) -> NDArray[Any]:
-        actions = np.asarray(policy(observations) if act is None else act(observations, rng=rng))
+        try:
+            actions = np.asarray(policy(observations) if act is None else act(observations, rng=rng))
+        except InputError:
+            raise
+        except Exception as error:  # a user's function
+            raise InputError(f"the policy raised {type(error).__name__}: {error}") from error
         wanted = (len(observations),) if task.discrete else (len(observations), task.action_dim)
         if actions.shape != wanted:
             raise InputError(
                 f"for {len(observations)} observations the policy gave actions of shape {actions.shape}; "
                 f"the data's would be {wanted}."
             )
-        if not np.isfinite(actions).all():
+        if actions.dtype.kind not in "iuf" or not np.isfinite(actions).all():
             raise InputError("the policy gave an action that is not a number.")
+        whole = np.isin(actions, np.arange(task.action_dim)) if task.discrete else np.array(True)
+        if not whole.all():
+            raise InputError(
+                f"the policy gave the action {actions[~whole][0]:g}, where the data have actions 0 to "
+                f"{task.action_dim - 1}."
+            )
         return actions
 
     return act_checked

@@ -123,7 +123,8 @@ class Above:
     def __init__(self, values: ArrayLike, error: float, *, stopping: bool = False) -> None:
         self.x = np.asarray(values, dtype=np.float64)
         t = np.arange(1, len(self.x) + 1)
-        sums, squares = np.cumsum(self.x), np.cumsum(self.x**2)
+        unit = self.x / max(float(self.x.max()), 1e-300)  # squares of huge draws are no numbers
+        sums, squares = np.cumsum(unit), np.cumsum(unit**2)
         mean = sums / t
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = (np.maximum(squares - t * mean**2, 0.0) + 0.25 * mean**2) / ((t + 1) * mean**2)

@@ -22,6 +22,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -209,6 +211,9 @@ def cost_interval(
             f"and {data.num_actions} actions."
         )
     seen = max(data.largest_cost, float(data.costs[:, data.seen].max(initial=0.0)))
+    given: Any = largest_cost
+    if given is not None and not (isinstance(given, Real) and math.isfinite(given)):
+        raise InputError(f"the largest cost of a step is {given!r}; it must be a finite number.")
     if largest_cost is not None and not largest_cost >= seen * (1 - 1e-9):
         raise InputError(
             f"a step of the data costs {seen:g}, more than the stated largest cost of {largest_cost:g}."
@@ -247,7 +252,11 @@ def certify_counts(
     tau = np.atleast_1d(np.asarray(data.limits if limits is None else limits, dtype=np.float64))
     if tau.shape != (data.num_costs,):
         raise InputError(f"{len(tau)} limits for {data.num_costs} costs; give one limit for each cost.")
+    if not (np.isfinite(tau) & (tau >= 0)).all():
+        raise InputError(f"limits must be finite and at least 0, not {tau.tolist()}.")
     names = list(cost_names) if cost_names is not None else [f"cost {i + 1}" for i in range(data.num_costs)]
+    if len(names) != data.num_costs:
+        raise InputError(f"{len(names)} names for {data.num_costs} costs; give one name for each cost.")
     error = error_of_each(confidence, len(tau), candidates)
     verdicts = []
     for i, limit in enumerate(tau):

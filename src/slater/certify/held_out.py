@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
 from slater.certify.verdict import Gate
 from slater.data import Dataset
 from slater.errors import InputError
+from slater.policy import Mixture
 from slater.runs.held_out import HeldOut
 from slater.runs.trained_on import TrainedOn, copied, recur
 
-__all__ = ["certifying_part", "independence", "own_episodes"]
+__all__ = ["certifying_part", "independence", "own_actions", "own_episodes"]
 
 HELD_OUT = "held-out episodes"
+#: how often a policy's own actions may be taken for another's
+FALSE_ALARM = 0.001
+OWN_ACTIONS = "the policy's own actions"
 
 
 def certifying_part(
@@ -27,11 +34,16 @@ def certifying_part(
         if not np.isin(kept.episodes, np.arange(len(data.episodes))).all():
             raise InputError("the record of held-out episodes names episodes that the data do not have.")
         part = data.subset(list(kept.episodes))
-        return part, Gate(
-            HELD_OUT, True,
-            f"{len(part.episodes)} of {len(data.episodes)} episodes were kept from training "
-            f"(seed {kept.seed}).",
-        )  # fmt: skip
+        said = f"{len(part.episodes)} of {len(data.episodes)} episodes were kept from training"
+        said += f" (seed {kept.seed})"
+        if trained_on is not None and not recur(part) and (copies := trained_on.may_judge(part)[1]).any():
+            # of a log that has episodes twice, one may have trained and the other have been kept
+            part = data.subset(np.asarray(kept.episodes)[~copies]) if not copies.all() else part
+            said += f", of which {int(copies.sum())} are copies of episodes that trained"
+            if copies.all():
+                return part, Gate(HELD_OUT, False, said + ": nothing is left to judge by.")
+            said += " and are left out"
+        return part, Gate(HELD_OUT, True, said + ".")
     closed = Gate(
         HELD_OUT, False,
         "these data trained the policy, which fits their luck too, so they cannot judge it: train with a "
@@ -70,17 +82,60 @@ def independence(data: Dataset) -> Gate:
     return Gate("independent episodes", copies == 0, reason)
 
 
-def own_episodes(data: Dataset, fingerprint: str | None, trained_on: TrainedOn | None) -> Gate:
-    """Whether logged episodes can be the policy's own: those that trained it are of whoever acted before."""
-    trained = 0
+def own_episodes(
+    data: Dataset, fingerprint: str | None, trained_on: TrainedOn | None, kept: HeldOut | None = None
+) -> Gate:
+    """Whether logged episodes can be the policy's own: those of its training log are of who acted before.
+
+    fingerprint, trained_on, kept: as in `certifying_part`.
+    """
+    logged = 0
+    parts = [] if trained_on is None else [trained_on]
+    if kept is not None and kept.content:
+        parts.append(TrainedOn.from_text(kept.content))
     if fingerprint and data.fingerprint == fingerprint:
-        trained = len(data.episodes)
-    elif trained_on is not None and not recur(data):
-        trained = int(trained_on.may_judge(data)[1].sum())
+        logged = len(data.episodes)
+    elif parts and not recur(data):
+        logged = int(np.any([part.may_judge(data)[1] for part in parts], axis=0).sum())
     reason = "no episode is known to be of another policy."
-    if trained:
+    if logged:
         reason = (
-            f"{trained} of {len(data.episodes)} episodes trained the policy: they are of the policies that "
-            "made its log, not of itself."
+            f"{logged} of {len(data.episodes)} episodes are of the log that trained the policy: they are of "
+            "the policies that made that log, not of itself."
         )
-    return Gate("the policy's own episodes", trained == 0, reason)
+    return Gate("the policy's own episodes", logged == 0, reason)
+
+
+def own_actions(data: Dataset, policy: Any) -> Gate:
+    """Whether the logged actions can be those that the policy takes, where it says how likely they are.
+
+    Given what was seen, an action of the policy is as likely as another draw of it: what their
+    log-likelihoods differ by is symmetric about 0, so that P(sum < -x sqrt(sum of squares)) is at most
+    exp(-x^2 / 2). Actions that are likelier than a draw (a policy that acts with its likeliest) are its own
+    too. Continuous actions count in steps of 1/256 of their range, since logs round.
+    """
+    rng = np.random.default_rng(0)
+    members = policy.members if isinstance(policy, Mixture) else (policy,)
+    if not all(hasattr(member, "log_probability") for member in members):
+        return Gate(OWN_ACTIONS, True, "the policy does not say how likely its actions are.")
+
+    def likely(member: Any, actions: Any) -> Any:
+        if (low := getattr(member, "low", None)) is not None:
+            step = (member.high - low) / 256
+            actions = low + np.round((actions - low) / step) * step
+        return np.asarray(member.log_probability(data.observations, actions), dtype=np.float64)
+
+    logged = np.stack([likely(member, data.actions) for member in members])
+    drawn = np.stack([likely(one, np.asarray(one.act(data.observations, rng=rng))) for one in members])
+    # the member that acted in an episode is taken for the one under which its actions are likeliest
+    starts = data.episodes.starts
+    acted = np.repeat(np.add.reduceat(logged, starts, axis=1).argmax(axis=0), data.episodes.lengths)
+    gap = np.clip((logged - drawn)[acted, np.arange(data.size)], -700.0, 700.0)
+    spread = float(np.sqrt((gap**2).sum()))
+    own = float(gap.sum()) >= -math.sqrt(2.0 * math.log(1.0 / FALSE_ALARM)) * spread
+    reason = "the logged actions are as likely under the policy as its own."
+    if not own:
+        reason = (
+            "the logged actions are not those that this policy takes: they are far less likely than its own."
+        )
+    return Gate(OWN_ACTIONS, own, reason)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from slater.certify.calibration import Calibration
-from slater.certify.held_out import certifying_part, independence, own_episodes
+from slater.certify.held_out import certifying_part, independence, own_actions, own_episodes
 from slater.certify.ledger import Entry, enter
 from slater.certify.ranges import Stated
 from slater.certify.subjects import Origin, Subject, check_fits, find_policy
@@ -128,8 +129,14 @@ def certify_many(
         raise InputError("give either the policy's own episodes or an environment to run it in, not both.")
     if own is not None and len(subjects) > 1:
         raise InputError("logged episodes are of one policy; certify the candidates one by one.")
-    if horizon is not None and horizon < 1:
-        raise InputError(f"the horizon is {horizon}; it must be a whole number of steps, at least 1.")
+    counts: dict[str, Any] = {
+        "horizon": horizon, "number of candidates": candidates, "number of episodes": episodes,
+        "most episodes": at_most, "seed": seed, "number of workers": workers,
+    }  # fmt: skip
+    for what, count in counts.items():
+        least = int(what != "seed")
+        if count is not None and not (isinstance(count, Integral) and int(count) >= least):
+            raise InputError(f"the {what} is {count!r}; it must be a whole number, at least {least}.")
     shared = len(subjects) if candidates is None else candidates
     if shared < len(subjects):
         raise InputError(f"{len(subjects)} policies are judged together, and candidates is {shared}.")
@@ -184,7 +191,11 @@ def _by_own(subject: Subject, own: str | Path | Dataset, asked: _Asked) -> Certi
         episodes, horizon=asked.horizon or origin.horizon, stopping=asked.plan,
         **asked.of(subject, episodes),
     )  # fmt: skip
-    for gate in (independence(episodes), own_episodes(episodes, origin.fingerprint, origin.trained_on)):
+    for gate in (
+        independence(episodes),
+        own_episodes(episodes, origin.fingerprint, origin.trained_on, origin.held_out),
+        own_actions(episodes, subject.policy),
+    ):
         found = found if gate.passed else with_gate(found, gate)
     return found
 
@@ -199,9 +210,14 @@ def _by_log(
 ) -> list[Certificate]:
     """By propensities where those can speak, else by estimates, fitted once to each part that judges."""
     whole = subjects[0].origin.read(data)
-    place = subjects[0].origin.data if data is None else data
+    known = subjects[0].origin
+    place = known.data if data is None or isinstance(data, Dataset) else data
+    if isinstance(data, Dataset):  # a log in memory has a place for a ledger if it is that of the run
+        there = known.held_out.fingerprint if known.held_out else known.fingerprint
+        place = place if data.fingerprint == there and Path(place).exists() else ""
     entry = Entry(1, "")
-    if not isinstance(place, Dataset) and options["fit"]:  # a log in memory has no place for a ledger
+    # what is not fitted decides nothing without propensities
+    if place and (options["fit"] or whole.propensity is not None):
         entry = enter(place, whole.fingerprint, [one.identity for one in subjects], asked.candidates)
     asked = replace(asked, share=entry.share if entry.said else 1.0)
     found: dict[int, Certificate] = {}

@@ -9,12 +9,13 @@ said to belong together by their number, are one entry; a policy that is judged 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slater.disk import read_json, write_json
+from slater.disk import locked, read_json, write_json
 from slater.errors import InputError
 
 __all__ = ["Entry", "enter", "ledger_path"]
@@ -37,7 +38,8 @@ class Entry:
 
 def ledger_path(data: str | Path) -> Path:
     """The ledger of a log."""
-    return Path(f"{str(data).rstrip('/')}.certificates.json")
+    place = Path(data).resolve()  # one log has one ledger, by whatever link and path it is named
+    return place.with_name(f"{place.name}.certificates.json")
 
 
 def enter(data: str | Path, fingerprint: str, policies: Sequence[str], candidates: int) -> Entry:
@@ -46,10 +48,28 @@ def enter(data: str | Path, fingerprint: str, policies: Sequence[str], candidate
     fingerprint: of the log as it is now. candidates: how many are judged to choose one, in all.
     """
     path = ledger_path(data)
+    if not os.access(path.parent, os.W_OK):
+        return Entry(1, f"it is taken that no other policy was judged by this log: {path} cannot be written.")
+    with locked(path, beside=True, wait=60.0):
+        return _entered(path, fingerprint, policies, candidates)
+
+
+def _sound(logs: Any) -> bool:
+    try:
+        return all(
+            isinstance(one["policies"], list) and one["candidates"] >= 1
+            for each in logs.values()
+            for one in each
+        )
+    except (TypeError, KeyError, AttributeError):
+        return False
+
+
+def _entered(path: Path, fingerprint: str, policies: Sequence[str], candidates: int) -> Entry:
     logs: dict[str, list[dict[str, Any]]] = {}
     if path.exists():
         record = read_json(path, "a ledger of certificates")
-        if record.get("format") != FORMAT or not isinstance(record.get("logs"), dict):
+        if record.get("format") != FORMAT or not _sound(record.get("logs")):
             raise InputError(f"{path} is not readable as a ledger of certificates; move it away.")
         logs = record["logs"]
     entries = logs.setdefault(fingerprint, [])
@@ -68,11 +88,7 @@ def enter(data: str | Path, fingerprint: str, policies: Sequence[str], candidate
         if number == len(entries):
             entries.append({"candidates": candidates, "policies": []})
         entries[number]["policies"] = sorted(set(entries[number]["policies"]) | set(policies))
-        try:
-            write_json(path, {"format": FORMAT, "logs": logs})
-        except OSError:
-            said = f"it is taken that no other policy was judged by this log: {path} cannot be written."
-            return Entry(1, said)
+        write_json(path, {"format": FORMAT, "logs": logs})
     entry = Entry(number + 1, "")
     return Entry(
         number + 1,

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -93,8 +94,9 @@ class Weights:
     def effective(self) -> float:
         """Effective number of episodes, (sum w)^2 / sum w^2, at the last step."""
         last = self.mixed[:, -1]
-        total = float((last**2).sum())
-        return float(last.sum()) ** 2 / total if total > 0 else 0.0
+        share = last / max(float(last.max()), 1e-300)  # squares of the largest weights would overflow
+        total = float((share**2).sum())
+        return float(share.sum()) ** 2 / total if total > 0 else 0.0
 
 
 def _propensities(data: Dataset) -> F64:
@@ -135,11 +137,32 @@ def episode_weights(data: Dataset, policy: Any, horizon: int | None = None) -> W
                 f"a {type(member).__name__} does not say how likely an action is (log_probability), so "
                 "propensities cannot judge it; run it instead."
             )
-        said = np.asarray(says(data.observations, data.actions))
+        said = _likelihood(says(data.observations, data.actions), type(member).__name__, data)
         ratios[k] = np.exp(np.clip(said - logged, -700.0, 700.0))
         padded[k] = _padded(data, chosen, ratios[k], T, 1.0)
     cumulative = np.exp(np.clip(np.cumsum(np.log(np.maximum(padded, 1e-300)), axis=2), -700.0, 600.0))
     return Weights(np.array([w for w, _ in members]), cumulative, ratios, table.lengths[chosen], chosen)
+
+
+def _likelihood(said: Any, kind: str, data: Dataset) -> F64:
+    """What `log_probability` gave, (N,); an InputError if it is none."""
+    try:
+        found = np.asarray(said, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.array(np.nan)
+    wrong = ""
+    if found.shape != (data.size,):
+        wrong = f"an array of shape {found.shape} for {data.size} rows"
+    elif np.isnan(found).any() or (found == np.inf).any():
+        wrong = "a value that is not a number, or infinity"
+    elif data.discrete and (found > 1e-6).any():
+        wrong = f"{found.max():.4g}, a probability above 1"
+    if wrong:
+        raise InputError(
+            f"the log_probability of a {kind} gave {wrong}; it must give the logarithm of the "
+            "probability (or density) of every row's action, of shape (batch,)."
+        )
+    return found
 
 
 def _padded(data: Dataset, chosen: NDArray[np.int64], column: F64, horizon: int, after: float) -> F64:
@@ -226,8 +249,11 @@ def largest_weight(data: Dataset, ratios: F64, stated: float | None) -> tuple[fl
     """
     seen = float(ratios.max())
     if stated is not None:
-        if not (math.isfinite(stated) and stated > 0):
-            raise InputError(f"the largest weight is {stated:g}; it must be positive and finite.")
+        given: Any = stated
+        if not (isinstance(given, Real) and math.isfinite(given) and float(given) >= 1):
+            raise InputError(
+                f"the largest weight is {given}; it must be finite and at least 1, as weights are on average."
+            )
         if seen > stated * (1 + 1e-6):
             raise InputError(f"a step of the data weighs {seen:g}, more than the stated largest {stated:g}.")
         return stated, "as stated"
@@ -285,6 +311,8 @@ def judge_propensities(
         # added to what sees the rows alone; its weights stay what they were at the end
         doubly = robust[:, i] + rate * (mixed * ~alive).sum(axis=1)
         interval, evidence = _interval(mixed, cost, doubly, float(most[i]), R, error)
+        if not gates[1].passed:  # of wrong propensities no bound may be read
+            interval, evidence = Interval(math.nan, 0.0, math.inf), []
         verdict, reason = decide(interval, limit, gates)
         open_ = verdict == "abstain" and all(gate.passed for gate in gates) and math.isfinite(most[i])
         every = [*gates, _weights_gate(weights, open_)]

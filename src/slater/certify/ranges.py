@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def named_numbers(given: Stated, names: Sequence[str], what: str) -> dict[str, f
     if isinstance(given, Mapping):
         parts = [*given.items()]
     else:
-        listed = [given] if isinstance(given, str | float | int) else list(given)
+        listed: Any = [given] if isinstance(given, str | Real) else given
         parts = []
         for one in listed:
             name, sign, number = str(one).rpartition("=")

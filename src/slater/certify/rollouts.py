@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -208,24 +209,24 @@ def certify_episodes(
     the log may be looked at again and again as it grows, and be ended when it is decided.
     """
     table = episodes.episodes
-    complete = table.complete
-    if not complete.any():
+    if not table.complete.any():
         raise InputError("no episode of the data is complete, so nothing is known about costs per episode.")
     steps = horizon or episodes.horizon
     resolved = resolve_limits(limits, episodes.cost_names)
     ranges = Ranges.of(episodes.cost_names, largest_step_cost, largest_episode_cost, known=known)
     ranges.check_steps(episodes.costs, table.starts)
-    costs = table.costs[complete]
+    # the last one may be under way, or have been ended because of what it cost: it counts, as one cut off
+    costs = table.costs
     error = error_of_each(confidence, len(resolved), candidates)
     verdicts, notes, largest = _verdicts(
-        costs, table.lengths[complete], table.terminated[complete], resolved, steps, ranges, error, gamma,
+        costs, table.lengths, table.terminated & table.complete, resolved, steps, ranges, error, gamma,
         stopping=stopping,
     )  # fmt: skip
     evidence = f"{len(costs)} logged episodes of the policy itself."
     return Certificate(
         name, confidence, verdicts, candidates, evidence,
         ("the episodes are of this policy, independent, and start as they will in deployment.", *notes),
-        {"episode_costs": costs.tolist(), "episode_returns": table.returns[complete].tolist(),
+        {"episode_costs": costs.tolist(), "episode_returns": table.returns.tolist(),
          "largest": largest},
     )  # fmt: skip
 
@@ -261,8 +262,13 @@ def _says(env: Any, names: Sequence[str]) -> dict[str, tuple[float, str]]:
         found = env.get_wrapper_attr("largest_step_cost")
     except AttributeError:
         return {}
-    each = found if isinstance(found, Mapping) else dict.fromkeys(names, float(found))
-    return {str(name): (float(most), "the environment") for name, most in each.items()}
+    each: Mapping[str, Any] = found if isinstance(found, Mapping) else dict.fromkeys(names, found)
+    if not all(isinstance(most, Real) and float(most) > 0 for most in each.values()):
+        raise InputError(
+            f"the environment's largest_step_cost is {found!r}; it must be positive, or by name."
+        )
+    # infinite: it says that it does not know
+    return {str(k): (float(most), "the environment") for k, most in each.items() if math.isfinite(most)}
 
 
 def certify_rollouts(

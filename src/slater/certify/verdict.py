@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -157,10 +158,9 @@ def error_of_each(confidence: float, limits: int, candidates: int = 1, share: fl
 
     share: of the error that the certificate has, where others have the rest (`slater.certify.ledger`).
     """
-    if not 0.5 <= confidence < 1.0:
-        raise InputError(
-            f"the confidence is {confidence:g}; it must be from 0.5 to below 1, for example 0.95."
-        )
+    given: Any = confidence
+    if not (isinstance(given, Real) and 0.5 <= float(given) < 1.0):
+        raise InputError(f"the confidence is {given}; it must be from 0.5 to below 1, for example 0.95.")
     if limits < 1 or candidates < 1:
         raise InputError(f"a certificate needs a limit and a candidate, not {limits} and {candidates}.")
     return share * (1.0 - confidence) / (limits * candidates)
@@ -307,8 +307,11 @@ class Certificate:
                 f"not {FORMAT!r}."
             )
         limits = tuple(_limit_verdict(limit) for limit in record["limits"])
+        if not limits or not {limit.verdict for limit in limits} <= set(EXIT_CODES):
+            raise InputError("this is no certificate: it has no limits, or a verdict that there is not.")
         return cls(
-            record["policy"], record["confidence"], limits, record["candidates"], record["evidence_from"],
+            record["policy"], float(record["confidence"]), limits, record["candidates"],
+            record["evidence_from"],
             tuple(record["assumptions"]), dict(record["details"]), str(record.get("digest", "")),
         )  # fmt: skip
 

@@ -63,7 +63,12 @@ class ForeignEnv(gym.Wrapper[Any, Any, Any, Any]):
                     f"{self._env_id} gave no cost {name!r} in a step; put it in info[{name!r}] or "
                     "info['costs'], or make the environment with costs=() if it has no constraint."
                 )
-            costs[name] = float(known[name])
+            try:
+                costs[name] = float(np.asarray(known[name], dtype=np.float64).item())
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"{self._env_id} gave the cost {name!r} the value {known[name]!r}, which is no number."
+                ) from None
             if not np.isfinite(costs[name]):
                 raise InputError(f"{self._env_id} gave the cost {name!r} the value {costs[name]}.")
         return costs
@@ -82,7 +87,7 @@ class ForeignEnv(gym.Wrapper[Any, Any, Any, Any]):
                 "or six with the cost after the reward."
             )
         costs = self._named(given, info)
-        scalar = info.get("cost", sum(costs.values()))
+        scalar = costs["cost"] if "cost" in costs else info.get("cost", sum(costs.values()))
         return (
             observation,
             float(reward),
@@ -101,7 +106,13 @@ class _FlatFloat(gym.ObservationWrapper[NDArray[np.float64], Any, Any]):
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (size,), dtype=np.float64)
 
     def observation(self, observation: Any) -> NDArray[np.float64]:
-        flat = gym.spaces.flatten(self.env.observation_space, observation)
+        try:
+            flat = gym.spaces.flatten(self.env.observation_space, observation)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            space = self.env.observation_space
+            raise InputError(
+                f"an observation does not fit the environment's space {space} ({error})."
+            ) from None
         return np.asarray(flat, dtype=np.float64)
 
 
@@ -151,6 +162,10 @@ def load(
     if not isinstance(bare, gym.Env):
         raise InputError(f"{env_id} returned a {type(bare).__name__}; it must return a gymnasium.Env.")
     foreign = ForeignEnv(bare, env_id, costs)
-    limit = max_episode_steps or registered
+    limit = registered if max_episode_steps is None else max_episode_steps
+    if limit is not None and not (isinstance(limit, int) and limit > 0):
+        raise InputError(
+            f"max_episode_steps of {env_id} is {limit!r}; it must be a whole number, at least 1."
+        )
     limited: Any = gym.wrappers.TimeLimit(foreign, limit) if limit else foreign
     return _FlatFloat(limited), foreign.available_costs

@@ -17,6 +17,7 @@ import numpy as np
 from slater.data import Dataset, StoredDataset
 from slater.disk import make_folder, write_atomic
 from slater.errors import InputError
+from slater.runs.trained_on import TrainedOn
 
 __all__ = ["FILE", "HeldOut", "hold_out", "read_held_out", "training_part", "without_held_out"]
 
@@ -35,6 +36,7 @@ class HeldOut:
         training: SHA-256 of the rows that train.
         fraction, seed: of the split.
         episodes: numbers of the kept episodes in the whole data.
+        content: by which they are known in other files (`slater.runs.trained_on`).
 
     """
 
@@ -43,6 +45,7 @@ class HeldOut:
     fraction: float
     seed: int
     episodes: tuple[int, ...]
+    content: str = ""
 
     def save(self, folder: str | Path) -> None:
         """Write it beside the run's record; atomic."""
@@ -52,8 +55,9 @@ class HeldOut:
 def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, HeldOut]:
     """The part that trains, and what is kept: whole episodes, drawn from `seed`."""
     train, held = data.episodes.split(fraction, seed)
-    rest = data.subset(train)
-    return rest, HeldOut(data.fingerprint, rest.fingerprint, fraction, seed, tuple(int(e) for e in held))
+    rest, numbers = data.subset(train), tuple(int(e) for e in held)
+    content = TrainedOn.of(data.subset(held)).text()
+    return rest, HeldOut(data.fingerprint, rest.fingerprint, fraction, seed, numbers, content)
 
 
 def read_held_out(folder: str | Path) -> HeldOut | None:
@@ -66,6 +70,7 @@ def read_held_out(folder: str | Path) -> HeldOut | None:
         return HeldOut(
             str(record["fingerprint"]), str(record["training"]), float(record["fraction"]),
             int(record["seed"]), tuple(int(e) for e in record["episodes"]),
+            str(record.get("content", "")),
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not readable as a record of held-out episodes ({error}).") from error

@@ -1,7 +1,8 @@
 """Which episodes trained a policy, by their content, so that they are known again in any other file.
 
 A fingerprint knows a log as a whole: one episode less, and it is another log. Each episode has a hash of its
-own (of observations, actions, rewards and costs), and a policy file keeps those that trained it.
+own, of what was seen and done: with other rewards, or costs in other units, it trained the policy all the
+same. A policy file keeps those that trained it, and those that were held out of its log.
 """
 
 from __future__ import annotations
@@ -24,17 +25,20 @@ U64 = NDArray[np.uint64]
 
 #: hashes kept in a policy file at most; of more episodes, those with the smallest hashes stand for all
 MOST = 2**17
-FIELDS = ("observations", "actions", "rewards", "costs")
+ACTED = ("observations", "actions")
+FIELDS = (*ACTED, "rewards", "costs")
+#: with which a text begins; one that begins with a number is of all fields
+FORM = "acted"
 
 
-def _episodes(data: Dataset | StoredDataset) -> Iterator[tuple[NDArray[Any], ...]]:
+def _episodes(data: Dataset | StoredDataset, fields: tuple[str, ...]) -> Iterator[tuple[NDArray[Any], ...]]:
     """The fields of every episode, one after the other; of a store, a block of rows is in memory at once."""
     stops = np.cumsum(data.episodes.lengths)
     blocks = iter([data.rows()]) if isinstance(data, Dataset) else data.blocks()
-    waiting, begin = [np.zeros((0,))] * len(FIELDS), 0
+    waiting, begin = [np.zeros((0,))] * len(fields), 0
     number = 0
     for block in blocks:
-        rows = [np.ascontiguousarray(block[name]) for name in FIELDS]
+        rows = [np.ascontiguousarray(block[name]) for name in fields]
         waiting = [np.concatenate([a, b]) if len(a) else b for a, b in zip(waiting, rows, strict=True)]
         end = begin + len(waiting[0])
         first = begin
@@ -45,12 +49,12 @@ def _episodes(data: Dataset | StoredDataset) -> Iterator[tuple[NDArray[Any], ...
         waiting, begin = [array[first - begin :] for array in waiting], first
 
 
-def episode_hashes(data: Dataset | StoredDataset) -> U64:
+def episode_hashes(data: Dataset | StoredDataset, fields: tuple[str, ...] = FIELDS) -> U64:
     """A hash of the content of every episode, shape (E,)."""
     found = []
-    for fields in _episodes(data):
+    for arrays in _episodes(data, fields):
         content = hashlib.blake2b(digest_size=8)
-        for array in fields:
+        for array in arrays:
             content.update(array.data if array.flags.c_contiguous else array.tobytes())
         found.append(content.digest())
     return np.frombuffer(b"".join(found), dtype="<u8").astype(np.uint64)
@@ -62,11 +66,12 @@ class TrainedOn:
 
     hashes: U64
     known: int = 2**64 - 1
+    fields: tuple[str, ...] = ACTED
 
     @classmethod
     def of(cls, *data: Dataset | StoredDataset) -> TrainedOn:
         """Of the episodes of one or several logs."""
-        hashes = np.unique(np.concatenate([episode_hashes(one) for one in data]))
+        hashes = np.unique(np.concatenate([episode_hashes(one, ACTED) for one in data]))
         return cls(hashes) if len(hashes) <= MOST else cls(hashes[:MOST], int(hashes[MOST - 1]))
 
     @classmethod
@@ -74,22 +79,24 @@ class TrainedOn:
         """What trained several policies, as one."""
         known = min(part.known for part in parts)
         hashes = np.unique(np.concatenate([part.hashes for part in parts]))
-        return cls(hashes[hashes <= np.uint64(known)], known)
+        return cls(hashes[hashes <= np.uint64(known)], known, parts[0].fields)
 
     def text(self) -> str:
         """As a policy file keeps it."""
-        return f"{self.known}:{base64.b64encode(self.hashes.astype('<u8').tobytes()).decode()}"
+        form = f"{FORM}:" if self.fields == ACTED else ""
+        return f"{form}{self.known}:{base64.b64encode(self.hashes.astype('<u8').tobytes()).decode()}"
 
     @classmethod
     def from_text(cls, text: str) -> TrainedOn:
         """What `text` gave; ValueError if it is not that."""
-        known, _, hashes = text.partition(":")
+        rest = text.removeprefix(f"{FORM}:")
+        known, _, hashes = rest.partition(":")
         array = np.frombuffer(base64.b64decode(hashes, validate=True), dtype="<u8").astype(np.uint64)
-        return cls(array, int(known))
+        return cls(array, int(known), FIELDS if rest == text else ACTED)
 
     def may_judge(self, data: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which episodes are known to have had no part in training, and which had one, both (E,)."""
-        own = episode_hashes(data)
+        own = episode_hashes(data, self.fields)
         trained = np.isin(own, self.hashes)
         return (own <= np.uint64(self.known)) & ~trained, trained
 
