@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
 
 from slater.certify.bounds import share_lower
 from slater.certify.ledger import enter, ledger_path
@@ -19,7 +20,8 @@ from slater.data import Metadata, load, save
 from slater.runs.held_out import hold_out
 from slater.tuning.search import split_episodes
 
-from .worlds import BLOW, BLOW_COST, T, blow_log, log_of, trained
+from .coverage import CASES, KINDS, Case, trained_both
+from .worlds import BLOW, T, blow_log, log_of, trained
 
 FULL = bool(os.environ.get("SLATER_FULL"))
 
@@ -52,16 +54,28 @@ def _certificate(out: Path, *args: object) -> dict[str, Any] | None:
     return {name: value for name, value in found.items() if name not in ("policy", "digest")}
 
 
-@pytest.mark.parametrize("kind", ["own", "env", "data"])
-@pytest.mark.parametrize("limit", [[], ["--limit", "300/discounted"], ["--limit", "2/step"]])
+@settings(
+    max_examples=60 if FULL else 9, derandomize=True, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(
+    kind=st.sampled_from(["own", "env", "data"]),
+    limit=st.sampled_from([[], ["300/discounted"], ["2/step"], ["cost=40"]]),
+    confidence=st.sampled_from([[], ["0.5"], ["0.9"], ["0.999"]]),
+    most=st.sampled_from([[], ["900"], ["cost=700"]]),
+    candidates=st.sampled_from([[], ["3"]]),
+)
 def test_one_policy_one_verdict(
-    run: Path, evidence: dict[str, list[str]], tmp_path: Path, kind: str, limit: list[str]
+    run: Path, evidence: dict[str, list[str]], tmp_path: Path, kind: str, **options: list[str]
 ) -> None:
     """A run, its mixture, the policy it kept and a copy elsewhere get the same certificate."""
     (kept,) = (run / "policies").iterdir()
     copy = shutil.copy(run / "mixture.safetensors", tmp_path / "copy.safetensors")
     places = [run, run / "mixture.safetensors", kept, copy]
-    found = [_certificate(tmp_path / "out", place, *evidence[kind], *limit) for place in places]
+    names = {"most": "--largest-step-cost"}
+    words = [word for name, given in options.items() for word in
+             ([names.get(name, f"--{name}"), *given] if given else [])]  # fmt: skip
+    found = [_certificate(tmp_path / "out", place, *evidence[kind], *words) for place in places]
     assert found[0] is not None
     assert all(one == found[0] for one in found)
 
@@ -111,62 +125,71 @@ def test_every_option_acts_or_is_refused(
     assert {"--limit", "--confidence", "--candidates", "--largest-step-cost", "--horizon"} <= set(acted)
 
 
-def _rare(run: Path, place: Path, repeats: int) -> Iterator[list[object]]:
-    """A cost of 600 in one of 75 episodes; the limit is just below the mean."""
-    for seed in range(repeats):
-        yield [run, "--env", BLOW, "--seed", seed, "--limit", 0.97 * BLOW_COST]
+@settings(
+    max_examples=200 if FULL else 15, derandomize=True, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(
+    kind=st.sampled_from(["own", "env", "data"]),
+    beside=st.lists(st.sampled_from(sorted(OPTIONS)), max_size=2, unique=True),
+    option=st.sampled_from(sorted(OPTIONS)),
+)
+def test_beside_other_options_too(
+    run: Path, evidence: dict[str, list[str]], tmp_path: Path, kind: str, beside: list[str], option: str
+) -> None:
+    """Whatever else is given: an option changes the certificate, or the line is refused."""
+    own = [word for word in evidence[kind] if word not in ("--episodes", "25")]
+
+    def words(options: list[str]) -> list[str]:
+        values = {"LOG": evidence["data"][1], "OWN": evidence["own"][1]}
+        return own + [values.get(w, w) for one in options for w in [one, *OPTIONS[one]]]
+
+    assume(option not in [*beside, *own] and not set(beside) & set(own))
+    base = _certificate(tmp_path / "base", run, *words(beside))
+    assume(base is not None)
+    found = _certificate(tmp_path / "other", run, *words([*beside, option]))
+    assert found is None or found != base, f"{option} is ignored beside {kind} and {beside}"
 
 
-def _stopped(run: Path, place: Path, repeats: int) -> Iterator[list[object]]:
-    """The same, looked at after every five episodes."""
-    for args in _rare(run, place, repeats):
-        yield [*args, "--until-decided", "--at-most", 60]
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    return trained_both(tmp_path_factory.mktemp("coverage"))
 
 
-def _cut(run: Path, place: Path, repeats: int) -> Iterator[list[object]]:
-    """Pieces of two to ten steps of episodes that cost 5.7 on average."""
-    for seed in range(repeats):
-        rng = np.random.default_rng([1, seed])
-        lengths = rng.integers(2, T + 1, 150)
-        ends = np.zeros(lengths.sum(), bool)
-        ends[np.cumsum(lengths) - 1] = True
-        costs = (rng.random((lengths.sum(), 1)) < 0.57).astype(float)
-        data = log_of(costs, seed)
-        rows = {name: array for name, array in data.rows().items() if name != "next_known"}
-        rows["timeouts"] = ends
-        pieces = type(data).from_arrays(**rows, metadata=Metadata(num_actions=2))
-        save(pieces, place / "own.npz", overwrite=True)
-        yield [run, "--own", place / "own.npz", "--limit", 5.6]
-
-
-def _copies(run: Path, place: Path, repeats: int) -> Iterator[list[object]]:
-    """Eight episodes thirty times over; one of 75 costs 600."""
-    for seed in range(repeats):
-        rng = np.random.default_rng([2, seed])
-        costs = np.zeros((8, T))
-        costs[:, 0] = 600.0 * (rng.random(8) < 1 / 75)
-        one = log_of(costs, 100 + seed)
-        rows = {k: np.concatenate([v] * 30) for k, v in one.rows().items() if k != "next_known"}
-        save(type(one).from_arrays(**rows, metadata=one.metadata), place / "own.npz", overwrite=True)
-        yield [run, "--own", place / "own.npz", "--limit", 0.97 * BLOW_COST]
-
-
-def _weighted(run: Path, place: Path, repeats: int) -> Iterator[list[object]]:
-    """Another log with propensities, of 150 episodes."""
-    for seed in range(repeats):
-        save(blow_log(150, seed=1000 + seed).subset(np.arange(1, 150)), place / f"log{seed}.npz")
-        yield [run, "--data", place / f"log{seed}.npz", "--limit", 0.97 * BLOW_COST]
-
-
-@pytest.mark.parametrize("world", [_rare, _stopped, _cut, _copies, _weighted])
-def test_defaults_pass_wrongly_at_most_as_often_as_they_say(run: Path, tmp_path: Path, world: Any) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}, {case.large:g}")
+def test_defaults_pass_wrongly_at_most_as_often_as_they_say(
+    both: dict[bool, Path], tmp_path: Path, case: Case
+) -> None:
     """The true mean is above the limit, so that every pass is wrong; 95% is the default."""
-    repeats = 400 if FULL else 16
-    passes = sum(
-        main(["certify", *map(str, args), "--out", str(tmp_path / "out")]) == 0
-        for args in world(run, tmp_path, repeats)
-    )
+    repeats = 400 if FULL else 4
+    passes = sum(case.code(both, seed, tmp_path) == 0 for seed in range(repeats))
     assert share_lower(passes, repeats, 0.025) <= 0.05
+
+
+def test_in_worlds_that_are_drawn_too(both: dict[bool, Path], tmp_path: Path) -> None:
+    passes = []
+
+    @settings(
+        max_examples=400 if FULL else 20, derandomize=True, database=None, deadline=None,
+        phases=[Phase.generate],
+    )  # fmt: skip
+    @given(
+        kind=st.sampled_from(KINDS), large=st.sampled_from([1.0, 60.0, 600.0]),
+        chance=st.floats(0.005, 0.5), rate=st.floats(0.05, 0.8), seed=st.integers(0, 10**6),
+    )  # fmt: skip
+    def judged(kind: str, large: float, chance: float, rate: float, seed: int) -> None:
+        passes.append(Case(kind, chance, large, rate).code(both, seed, tmp_path) == 0)
+
+    judged()
+    assert share_lower(sum(passes), len(passes), 0.025) <= 0.05
+
+
+def test_the_defaults_can_pass_at_all(both: dict[bool, Path], tmp_path: Path) -> None:
+    """Else the rates above say nothing."""
+    for kind in ("environment", "own episodes", "propensities"):
+        words = Case(kind, 0.1, 1.0, 0.1).words(0, tmp_path)
+        words[-1] = 2.0
+        assert main(["certify", str(both[False]), *map(str, words), "--out", str(tmp_path / "out")]) == 0
 
 
 def test_certificates_on_one_log_share_the_error(run: Path, tmp_path: Path) -> None:

@@ -75,10 +75,12 @@ def blow_log(episodes: int, seed: int = 0) -> Dataset:
     return log_of(costs, seed)
 
 
-def trained(place: Path, limit: str = "3", episodes: int = 100, **options: Any) -> Path:
+def trained(
+    place: Path, limit: str = "3", episodes: int = 100, log: Dataset | None = None, **options: Any
+) -> Path:
     """The folder of a finished run of `bc` on episodes of `Blow`; the log is `log.npz` beside it."""
     place.mkdir(parents=True, exist_ok=True)
-    save(blow_log(episodes), place / "log.npz")
+    save(blow_log(episodes) if log is None else log, place / "log.npz")
     slater.train(
         place / "log.npz", "bc", [limit], out=place / "run", progress=False, estimate=False, **QUICK,
         **options,
