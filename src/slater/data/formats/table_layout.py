@@ -9,9 +9,12 @@ from typing import Any
 
 from slater.data.formats.base import ReadOptions, expand_names, mapped_roles
 from slater.data.formats.table_values import entries_of
+from slater.disk import read_json
 from slater.errors import InputError
 
-__all__ = ["cost_columns", "find_roles", "folder_keys", "notes_beside", "parquet_files", "pyarrow"]
+__all__ = [
+    "cost_columns", "find_roles", "folder_keys", "lerobot_info", "notes_beside", "parquet_files", "pyarrow",
+]  # fmt: skip
 
 
 def pyarrow() -> Any:
@@ -27,9 +30,22 @@ def pyarrow() -> Any:
     return pyarrow
 
 
+def lerobot_info(folder: Path) -> dict[str, Any]:
+    """What a dataset of LeRobot (v3) says of itself in meta/info.json; {} for any other folder."""
+    file = folder / "meta" / "info.json"
+    record = read_json(file, "what LeRobot says of a dataset") if file.is_file() else {}
+    version = str(record.get("codebase_version", "")) if "features" in record else ""
+    if version and not version.startswith("v3"):
+        raise InputError(
+            f"{folder} is a LeRobot dataset of {version}; convert it to v3.0 with lerobot first."
+        )
+    return record if version else {}
+
+
 def parquet_files(folder: Path) -> list[Path]:
     """The Parquet files in a folder and below it, in the order of their names, numbers by size."""
-    found = [path for path in folder.rglob("*") if path.suffix.lower() in (".parquet", ".pq")]
+    rows = folder / "data" if lerobot_info(folder) else folder  # beside its rows are those of its `meta`
+    found = [path for path in rows.rglob("*") if path.suffix.lower() in (".parquet", ".pq")]
     shown = [path for path in found if not path.name.startswith((".", "_")) and path.is_file()]
     return sorted(shown, key=lambda path: _natural_parts(path.relative_to(folder).as_posix()))
 
@@ -61,15 +77,15 @@ def cost_columns(cost_names: Sequence[str]) -> list[str]:
 
 #: role -> names that are looked for; the first that is present is taken, a plain name before a pattern
 _DEFAULTS: dict[str, tuple[str, ...]] = {
-    "observations": ("observations", "observation", "obs", "obs_*"),
+    "observations": ("observations", "observation", "obs", "obs_*", "observation.state"),
     "actions": ("actions", "action", "action_*"),
-    "rewards": ("reward", "rewards"),
+    "rewards": ("reward", "rewards", "next.reward"),
     "costs": ("cost", "costs", "cost_*"),
     "terminals": ("terminal", "terminals", "terminated"),
     "timeouts": ("timeout", "timeouts", "truncated"),
     "next_observations": ("next_observations", "next_observation", "next_obs", "next_obs_*"),
     "next_known": ("next_known",),
-    "episode": ("episode",),
+    "episode": ("episode", "episode_index"),
     "propensity": ("propensity",),
     "source": ("source",),
     "time": ("time", "timestamp"),

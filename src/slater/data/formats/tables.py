@@ -2,11 +2,12 @@
 
 Without a map these names are looked for: obs_*, action or action_*, reward, cost or cost_*, terminal,
 timeout, episode, next_obs_*, next_known, propensity, source, and time or timestamp (only checked); the
-writers use them. A column may also be a list per row. Observations may be text, flags or times, and actions
-text: they become numbers by `slater.encoding`, which the metadata keep. Where the rows come from is the
-business of `table_sources`. The notes of our writers (metadata, cost names, fingerprint) are in the schema of
-a Parquet file, and beside a CSV file (NAME.csv.json), which has no place for them; a table without notes is
-read as it is, and its horizon and bounds are told by options.
+writers use them. The names of LeRobot's columns (v3) are known too. A column may also be a list per row.
+Observations may be text, flags or times, and actions text: they become numbers by `slater.encoding`, which
+the metadata keep. Where the rows come from is the business of `table_sources`. The notes of our writers
+(metadata, cost names, fingerprint) are in the schema of a Parquet file, and beside a CSV file (NAME.csv.json),
+which has no place for them; a table without notes is read as it is, and its horizon and bounds are told by
+options.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from slater.data.formats.base import (
     damaged,
     listing,
 )
-from slater.data.formats.table_layout import cost_columns, find_roles, notes_beside, pyarrow
+from slater.data.formats.table_layout import cost_columns, find_roles, lerobot_info, notes_beside, pyarrow
 from slater.data.formats.table_sources import CsvSource, ParquetSource, table_source
 from slater.data.formats.table_values import (
     Survey,
@@ -87,6 +88,8 @@ class TableReader(Reader):
         if self._source.parts > 1 and "episode" in self._roles:
             self._restarts = self._guard(self._labels_restart)
         self.labels = {role: tuple(names) for role, names in self._roles.items() if role not in _FLAGS}
+        if isinstance(table, Path) and (frames := lerobot_info(table).get("fps")):
+            self.metadata = replace(self.metadata, step=1.0 / float(frames))
         costs = self._roles.get("costs", [])
         if len(costs) > 1:
             self.cost_names = tuple(name.removeprefix("cost_") for name in costs)
