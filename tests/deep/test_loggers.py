@@ -1,8 +1,14 @@
-"""TensorBoard and Weights & Biases get the rows of the metrics file, with the real packages."""
+"""TensorBoard, Weights & Biases and Trackio get the rows of the metrics file, with the real packages."""
 
 import builtins
+import json
+import os
+import sqlite3
 import struct
+import subprocess
+import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -71,9 +77,37 @@ def test_wandb_works_offline_without_an_account(tmp_path, monkeypatch):
     assert b"loss/clone" in record.read_bytes()
 
 
+def test_trackio_keeps_every_figure_on_this_machine(tmp_path):
+    """In a process of its own: the package chooses its folder when it is imported."""
+    pytest.importorskip("trackio", reason="pip install 'slater-rl[trackio]'")
+    script = f"""
+import slater.deep as deep
+from slater.deep.algorithms import registry
+from slater.deep.engine.loggers import Trackio
+from tests.deep.problems import QUICK, pointmass
+from tests.deep.toy import Toy
+from pathlib import Path
+registry._REGISTRY["toy"] = Toy
+out = Path({str(tmp_path / "run")!r})
+deep.train("toy", pointmass(), [5], out, watcher=Trackio("tests", out), options={{"log_every": 20}}, **QUICK)
+"""
+    place = {"TRACKIO_DIR": str(tmp_path / "kept"), "HF_HUB_OFFLINE": "1"}
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, **place}, timeout=300)
+    (file,) = (tmp_path / "kept").glob("*.db")
+    with closing(sqlite3.connect(file)) as kept:
+        rows = kept.execute("select step, metrics from metrics order by step").fetchall()
+    found = {step: json.loads(metrics) for step, metrics in rows}
+    for row in read_metrics(tmp_path / "run" / "metrics.jsonl"):
+        assert found[row["step"]]["loss/clone"] == pytest.approx(row["loss/clone"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "package", "extra"),
-    [(["--tensorboard"], "tensorboardX", "tensorboard"), (["--wandb", "project"], "wandb", "wandb")],
+    [
+        (["--tensorboard"], "tensorboardX", "tensorboard"),
+        (["--wandb", "project"], "wandb", "wandb"),
+        (["--trackio", "project"], "trackio", "trackio"),
+    ],
 )
 def test_without_the_package_the_line_to_install_it_is_said(
     arguments, package, extra, tmp_path, monkeypatch, capsys

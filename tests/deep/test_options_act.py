@@ -32,7 +32,7 @@ pytestmark = pytest.mark.xdist_group("options_act")
 
 ENV, OTHER = "options_env:make", "options_env:other"
 #: what the options of a command are given as; None: it is the usual way, or changes time and memory alone,
-#: or needs what is not here (data that lack numbers, limits per week, Weights & Biases)
+#: or needs what is not here (data that lack numbers, limits per week, Weights & Biases, Trackio)
 EVALUATE = {
     "env": ["--env", OTHER], "episodes": ["--episodes", "3"], "seed": ["--seed", "5"],
     "limit": ["--limit", "9"], "mixture": None, "last": ["--last"], "deterministic": ["--deterministic"],
@@ -46,7 +46,7 @@ TRAIN = {
     "preset": ["--preset", "paper"], "env": ["--env", OTHER], "eval_every": ["--eval-every", "1"],
     "eval_episodes": ["--eval-episodes", "2"], "log_every": ["--log-every", "1"], "checkpoint_every": None,
     "memory": ["--memory", "0"], "no_estimate": ["--no-estimate"], "require_limits": ["--require-limits"],
-    "tensorboard": ["--tensorboard"], "wandb": None, "engine": ["--engine", "processes"],
+    "tensorboard": ["--tensorboard"], "wandb": None, "trackio": None, "engine": ["--engine", "processes"],
     "processes": ["--processes", "1"], "all_threads": None, "out": ["--out", "{place}/other"],
     "columns": ["--columns", "rewards=costs"], "cost_names": ["--cost-names", "wear"],
     "env_id": ["--env-id", "somewhere"], "horizon": ["--horizon", "50"], "action_low": ["--action-low", "-2"],

@@ -25,6 +25,7 @@ _FREE = frozenset(
         "steps",
         "tensorboard",
         "wandb",
+        "trackio",
         "all_threads",
         "require_limits",
     }

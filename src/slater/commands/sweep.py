@@ -17,7 +17,6 @@ from slater.commands.train_options import (
     LIMITS_NOT_KEPT,
     Options,
     exit_code,
-    loggers,
     run_of_point,
     run_options,
 )
@@ -102,7 +101,8 @@ def _job(options: Options, point: Mapping[str, str]) -> TrainJob:
     return TrainJob(
         folder=options.out / name, algorithm=options.algorithm, data=options.data, limits=tuple(limits),
         settings=settings, preset=options.preset, seed=seed, options=run_options(options),
-        tensorboard=options.tensorboard, wandb=options.wandb, hold_out=options.hold_out,
+        tensorboard=options.tensorboard, wandb=options.wandb, trackio=options.trackio,
+        hold_out=options.hold_out,
     )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def _as_one_program(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, st
     """The runs of a sweep as one program, or as few as their settings allow; what went wrong, by folder."""
     if not options.all_threads:
         use_one_thread()
-    from slater.deep.engine.loggers import Several
+    from slater.deep.engine.loggers import Several, loggers
     from slater.deep.engine.progress import LastRows
     from slater.deep.engine.sources import open_for_training
     from slater.deep.engine.stacked import Planned, train_together
@@ -151,7 +151,9 @@ def _as_one_program(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, st
         plans = []
         for job in jobs:
             shown = LastRows(rows, job.folder, lambda: live.update(_table(rows)))
-            watcher = Several([shown, loggers(options, job.folder)])
+            watcher = Several(
+                [shown, loggers(job.folder, options.tensorboard, options.wandb, options.trackio)]
+            )
             plans.append(Planned(job.plan(data), job.folder, watcher))
         return train_together(plans, data, kept)
 

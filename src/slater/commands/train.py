@@ -11,7 +11,7 @@ from typing import Any
 from slater.commands.parse import field_texts, parse_given
 from slater.commands.resume import refuse_changes
 from slater.commands.sweep import sweep
-from slater.commands.train_options import Options, exit_code, loggers, run_of_point, run_options
+from slater.commands.train_options import Options, exit_code, run_of_point, run_options
 from slater.commands.verdicts import print_verdicts
 from slater.errors import InputError
 from slater.runs.folder import folder_for, new_run_folder
@@ -106,10 +106,10 @@ def _resume(options: Options, given: frozenset[str]) -> list[Path]:
 
 def _watcher(options: Options, folder: Path) -> Any:
     """Who hears of the run: the terminal, and the loggers that were asked for."""
-    from slater.deep.engine.loggers import Several
+    from slater.deep.engine.loggers import Several, loggers
     from slater.deep.engine.progress import shown
 
-    return Several([shown(), loggers(options, folder)])
+    return Several([shown(), loggers(folder, options.tensorboard, options.wandb, options.trackio)])
 
 
 def _print_settings(name: str) -> int:

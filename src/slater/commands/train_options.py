@@ -14,7 +14,7 @@ from slater.errors import InputError
 from slater.pairs import parse_pairs
 from slater.runs import LimitStatus, read_result
 
-__all__ = ["LIMITS_NOT_KEPT", "Options", "exit_code", "loggers", "run_of_point", "run_options"]
+__all__ = ["LIMITS_NOT_KEPT", "Options", "exit_code", "run_of_point", "run_options"]
 
 DIVERGED = 3
 LIMITS_NOT_KEPT = 4
@@ -86,6 +86,8 @@ class Options:
     """write the metrics for TensorBoard too, to OUT/tensorboard"""
     wandb: str | None = None
     """send the metrics to this project of Weights & Biases too; WANDB_MODE=offline keeps them in OUT/wandb"""
+    trackio: str | None = None
+    """keep the metrics in this project of Trackio too, on this machine"""
     engine: Literal["auto", "processes", "vmap"] = "auto"
     """how a sweep runs: a process of one thread per run, or runs that differ in seed and limit as one program
     (for a GPU; data in memory); auto takes vmap where there is a GPU"""
@@ -152,15 +154,3 @@ def run_options(options: Options) -> dict[str, Any]:
         "log_every": options.log_every, "checkpoint_every": options.checkpoint_every,
         "memory": options.memory, "estimate": not options.no_estimate, "reading": options.reading.record(),
     }  # fmt: skip
-
-
-def loggers(options: Options, folder: Path) -> Any:
-    """The watcher that writes to TensorBoard and Weights & Biases, as far as they were asked for."""
-    from slater.deep.engine.loggers import Several, TensorBoard, WeightsAndBiases
-
-    watchers: list[Any] = []
-    if options.tensorboard:
-        watchers.append(TensorBoard(folder))
-    if options.wandb is not None:
-        watchers.append(WeightsAndBiases(options.wandb, folder))
-    return Several(watchers)

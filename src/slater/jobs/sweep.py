@@ -52,8 +52,8 @@ class TrainJob:
     """One run as a job for `slater.jobs.engines.run_jobs`, whose work is `TrainJob.run`.
 
     folder: of the run; data: path of the dataset; the rest are the arguments of `slater.deep.train`.
-    tensorboard, wandb: loggers, the latter by its project. hold_out: share of the episodes that are kept from
-    training, the same for every job on the same data.
+    tensorboard, wandb, trackio: loggers, the last two by their project. hold_out: share of the episodes that
+    are kept from training, the same for every job on the same data.
     """
 
     folder: Path
@@ -66,6 +66,7 @@ class TrainJob:
     options: Mapping[str, Any] = field(default_factory=dict)
     tensorboard: bool = False
     wandb: str | None = None
+    trackio: str | None = None
     hold_out: float | None = None
 
     def plan(self, part: Dataset | StoredDataset) -> Run:
@@ -80,7 +81,7 @@ class TrainJob:
     def run(self) -> Row:
         """Train, or go on from the last checkpoint; a row with `failed`, a sentence, if it cannot."""
         from slater.deep import DivergedError, resume, train
-        from slater.deep.engine.loggers import Several, TensorBoard, WeightsAndBiases
+        from slater.deep.engine.loggers import loggers
         from slater.deep.engine.sources import open_for_training
 
         try:
@@ -90,9 +91,7 @@ class TrainJob:
             dataset = open_for_training(
                 self.data, self.options.get("memory", 4.0), self.options.get("reading")
             )
-            loggers: list[Any] = [TensorBoard(self.folder)] if self.tensorboard else []
-            loggers += [WeightsAndBiases(self.wandb, self.folder)] if self.wandb is not None else []
-            heard = Several(loggers)
+            heard = loggers(self.folder, self.tensorboard, self.wandb, self.trackio)
             if is_run(self.folder):
                 resume(self.folder, dataset, heard)
             else:

@@ -1,4 +1,4 @@
-"""Metrics to TensorBoard and to Weights & Biases, beside the file that is always written."""
+"""Metrics to TensorBoard, Weights & Biases and Trackio, beside the file that is always written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slater.errors import InputError
 from slater.runs import Result, Run
 from slater.runs.record import read_record
 
-__all__ = ["Several", "TensorBoard", "WeightsAndBiases"]
+__all__ = ["Several", "TensorBoard", "Trackio", "WeightsAndBiases", "loggers"]
 
 
 class Several(Watcher):
@@ -59,6 +59,10 @@ def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in row.items():
         if name != "step" and isinstance(value, (int, float)):
             yield name, float(value)
+
+
+def _settings(run: Run, folder: Path) -> dict[str, Any]:
+    return {**read_record(folder).config, "seed": run.seed, "limits": " ".join(run.limits)}
 
 
 def _results(result: Result) -> dict[str, float]:
@@ -117,11 +121,10 @@ class WeightsAndBiases(Watcher):
         name = self._folder / "wandb-id"
         if not name.exists():
             write_atomic(name, os.urandom(8).hex().encode())
-        settings = {**read_record(self._folder).config, "seed": run.seed, "limits": " ".join(run.limits)}
         try:
             self._run = self._wandb.init(
                 project=self._project, dir=str(self._folder), id=name.read_text(), resume="allow",
-                name=self._folder.name, config=settings,
+                name=self._folder.name, config=_settings(run, self._folder),
                 settings=self._wandb.Settings(silent=True, console="off"),
             )  # fmt: skip
         except self._wandb.errors.Error as error:
@@ -139,3 +142,42 @@ class WeightsAndBiases(Watcher):
         """The mixture's estimates as the run's summary, and close."""
         self._run.summary.update(_results(result))
         self._run.finish()
+
+
+class Trackio(Watcher):
+    """Keeps every row of metrics in a project of Trackio on this machine; look with `trackio show`."""
+
+    def __init__(self, project: str, folder: Path) -> None:
+        try:
+            import trackio
+        except ModuleNotFoundError as error:
+            raise InputError(
+                "Trackio is not installed; install it with: pip install 'slater-rl[trackio]'"
+            ) from error
+        self._trackio, self._project, self._folder = trackio, project, folder
+        self._run: Any = None
+
+    def started(self, run: Run, task: Task, step: int) -> None:
+        """Open a run; a resumed one goes on under its name."""
+        self._run = self._trackio.init(
+            project=self._project, name=self._folder.name, config=_settings(run, self._folder),
+            resume="allow", embed=False,
+        )  # fmt: skip
+
+    def progressed(self, row: Mapping[str, Any]) -> None:
+        """One row at its step."""
+        self._run.log(dict(_numbers(row)), step=row["step"])
+
+    def finished(self, result: Result) -> None:
+        """The mixture's estimates, and close."""
+        self._run.log(_results(result), step=result.steps)
+        self._run.finish()
+
+
+def loggers(
+    folder: Path, tensorboard: bool = False, wandb: str | None = None, trackio: str | None = None
+) -> Several:
+    """Those that are asked for, Weights & Biases and Trackio by their project."""
+    found: list[Watcher] = [TensorBoard(folder)] if tensorboard else []
+    found += [] if wandb is None else [WeightsAndBiases(wandb, folder)]
+    return Several([*found, *([] if trackio is None else [Trackio(trackio, folder)])])
