@@ -5,8 +5,8 @@ timeout, episode, next_obs_*, next_known, propensity, source, and time or timest
 writers use them. The names of LeRobot's columns (v3) are known too. A column may also be a list per row.
 Observations may be text, flags or times, and actions text: they become numbers by `slater.encoding`, which
 the metadata keep. Where the rows come from is the business of `table_sources`. The notes of our writers
-(metadata, cost names, fingerprint) are in the schema of a Parquet file, and beside a CSV file (NAME.csv.json),
-which has no place for them; a table without notes is read as it is, and its horizon and bounds are told by
+(metadata, cost names, fingerprint) are in the schema of a Parquet file, and beside a CSV file, which has no
+place for them (NAME.csv.json); a table without notes is read as it is, and its horizon and bounds are told by
 options.
 """
 
