@@ -30,7 +30,7 @@ ENV = "bullet/BallCircle"
 #: iterations between rollouts of the policy in training, which only the figure sees
 EVERY = 2_000
 #: warm start, and two parts of four rounds
-STEPS = 6_010
+STEPS = 6_020
 #: other settings of the run
 SETTINGS: Mapping[str, Any] = {}
 

@@ -11,7 +11,7 @@ from slater.errors import InputError
 __all__ = ["PDCAConfig"]
 
 #: settings that are to be more than 0
-POSITIVE = ("eta_fast", "eta_slow", "C", "multiplier_bound", "polyak", "anchor_weight", "player_rate")
+POSITIVE = ("eta_fast", "eta_slow", "C", "multiplier_bound", "anchor_weight", "player_rate")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class PDCAConfig(Config):
     C: float = 10.0
     """C_infinity, the bound on weights in W: weight of the Bellman error against pessimism (paper: 5)"""
     multiplier_bound: float = 5.0
-    """B, the bound on the sum of multipliers, for rewards and costs scaled to [0, 1] (paper: 5)"""
+    """B, the bound on the sum of multipliers, for rewards and costs scaled to [0, 1] (paper: 5); in the log
+    model they are counted in the best return of a candidate over the limit"""
     critic: str = "squared"
     """form of E_D: squared, a double-Q residual, or hinge (paper), the printed C max{E delta_+, E delta_-}"""
     dual: str = "auto"
@@ -43,22 +44,16 @@ class PDCAConfig(Config):
     estimator: str = "auto"
     """OPE for lambda: rollouts in the log model, or fqe, fitted Q evaluation; auto is fqe where observations
     are one-hot (such states have no smooth dynamics), else rollouts"""
-    polyak: float = 0.005
-    """rate of the critics' target networks, per iteration"""
     warm_steps: int = 2_000
     """iterations of return regression before a game on the data (paper: 0); none in the log model"""
     joint_steps: int = 500
     """iterations of critics and policy per round, lambda fixed"""
     ope_steps: int = 2_500
     """iterations of FQE per round; rollouts need 1"""
-    ope_polyak: float = 0.02
-    """rate of FQE's target network, per iteration; it runs from scratch and briefly, so it may be fast"""
     select_steps: int = 6_000
     """iterations of the careful FQE of each policy that the linear program gives weight"""
     select_limit: int = 8
     """policies that FQE estimates carefully at most"""
-    log_std_max: float = -1.0
-    """largest log standard deviation of a Gaussian policy that starts at random (paper: 2)"""
     primal: str = "auto"
     """pi-player: model, mirror descent in the log model from candidates of the log; gradient (paper); or
     natural for discrete actions; auto is model with rollouts, else natural for discrete actions, else
@@ -68,9 +63,6 @@ class PDCAConfig(Config):
     anchor_weight: float = 0.1
     """model player: weight of the divergence from its start, in nats a step, beside advantages of unit
     size"""
-    start_rounds: int = 4
-    """model player: rounds from each start: the best candidates of the log at the limits' prices, at a third
-    and at three times those"""
     temperature: float = 0.02
     """natural player: logits follow advantage / (temperature * H)"""
     margin: float = 0.1
@@ -113,7 +105,7 @@ class PDCAConfig(Config):
             raise InputError(f"margin must be in [0, 1), not {self.margin}.")
         if not 0.5 <= self.confidence < 1:
             raise InputError(f"confidence must be in [0.5, 1), not {self.confidence}.")
-        for name in ("model_steps", "start_rounds", "joint_steps", "components"):
+        for name in ("model_steps", "joint_steps", "components"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if min(self.warm_steps, self.ope_steps, self.temperature) < 0:

@@ -58,6 +58,8 @@ from slater.limit_status import LimitStatus
 
 __all__ = ["PDCA", "PDCAState"]
 
+#: rounds from each start of a game in the log model
+START_ROUNDS = 4
 #: settings that are lengths of phases
 PHASES = ("warm_steps", "joint_steps", "ope_steps")
 
@@ -131,7 +133,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         self.output = parts.OUTPUTS[chosen.mixture](config)
         self.schedule = Schedule(
             config.steps, 0 if self.player else config.warm_steps, self.estimator.fit_steps,
-            config.joint_steps, self.estimator.policy_steps, config.start_rounds if self.player else 0,
+            config.joint_steps, self.estimator.policy_steps, START_ROUNDS if self.player else 0,
         )  # fmt: skip
 
     def config_for(self, dataset: Dataset | StoredDataset) -> PDCAConfig:

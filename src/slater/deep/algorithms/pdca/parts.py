@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["CRITICS", "DUALS", "ESTIMATORS", "OUTPUTS", "PRIMALS", "log_model_settings", "player_in_model"]
 
 CRITICS: Mapping[str, Callable[[PDCAConfig], Critics]] = {
-    "squared": lambda c: SquaredCritics(c.hidden, c.eta_fast, c.C, polyak=c.polyak),
+    "squared": lambda c: SquaredCritics(c.hidden, c.eta_fast, c.C),
     "hinge": lambda c: HingeCritics(c.hidden, c.eta_fast, c.C),
 }
 
 PRIMALS: Mapping[str, Callable[[PDCAConfig], Primal]] = {
-    "gradient": lambda c: PolicyGradient(c.hidden, c.eta_slow, c.eta_fast, c.log_std_max),
+    "gradient": lambda c: PolicyGradient(c.hidden, c.eta_slow, c.eta_fast, LOG_STD_MAX),
     "natural": lambda c: NaturalGradient(
-        c.hidden, c.eta_slow, c.eta_fast, c.log_std_max, temperature=c.temperature
+        c.hidden, c.eta_slow, c.eta_fast, LOG_STD_MAX, temperature=c.temperature
     ),
 }
 
@@ -53,6 +53,10 @@ DUALS: Mapping[str, Callable[[PDCAConfig], DualPlayer]] = {
     "projected_gradient": lambda c: ProjectedGradient(c.multiplier_bound, c.dual_rate, DUAL_START),
     "exponentiated_gradient": lambda c: ExponentiatedGradient(c.multiplier_bound, c.dual_rate, DUAL_START),
 }
+#: largest log standard deviation of a Gaussian policy that starts at random (paper: 2)
+LOG_STD_MAX = -1.0
+#: rate of FQE's target network, per iteration; it runs from scratch and briefly, so it may be fast
+OPE_POLYAK = 0.02
 #: sum of the multipliers before anything is known
 DUAL_START = 1.0
 
@@ -68,7 +72,7 @@ def log_model_settings(c: PDCAConfig) -> LogModelSettings:
 ESTIMATORS: Mapping[str, Callable[[PDCAConfig], Estimator[Any]]] = {
     "rollouts": lambda c: RolloutEstimator(log_model_settings(c).dynamics),
     "fqe": lambda c: FittedQEstimator(
-        hidden=c.hidden, learning_rate=c.eta_fast, steps=c.ope_steps, polyak_rate=c.ope_polyak,
+        hidden=c.hidden, learning_rate=c.eta_fast, steps=c.ope_steps, polyak_rate=OPE_POLYAK,
         batch_size=c.batch_size, careful_steps=c.select_steps, careful_limit=c.select_limit,
     ),
 }  # fmt: skip
