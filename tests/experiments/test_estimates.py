@@ -21,3 +21,10 @@ def test_errors_count_as_they_would_enter_a_mixture_and_chosen_ones_by_their_wei
     }  # fmt: skip
     line = "| a | 20 | 10 | not known | 110 / 20.0 | 125 / 31.0 | 120 / 27.5 | 1.09 | 111 / 19.0 |"
     assert line in summary([row])
+    # of two policies that are the log's own, and so the same in both cells, one is off by 4 deviations
+    members = [["clone of a", 1, 10.0, 5.0, 11.0, 5.1, 50.0, 1.0, 0.1, 0.0, 0.0],
+               ["clone of b", 2, 20.0, 5.0, 21.0, 5.5, 50.0, 1.0, 0.1, 0.0, 0.0]]  # fmt: skip
+    both = [row | {"members": members}, row | {"members": members}]
+    assert "Of 2 kept policies the 80% intervals cover 50% of the costs, the 95% intervals 50%." in summary(
+        both
+    )

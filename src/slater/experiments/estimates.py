@@ -2,16 +2,19 @@
 
 A cell is one log, one limit and one seed: a run is trained, and every policy that it kept is rolled out.
 
-    reference   the best mixture of the log's behaviours within the limit, by their logged means
+    reference   the best mixture within the limit of the sources that the log names, or, where it names none,
+                of the behaviours found in it, by their logged means
     mixture     what the run chose, by its own estimate and by rollouts of its members
     alone       what the same choice makes of the log's own policies, without those of the game
     errors      of the estimated costs over all kept policies and over the chosen ones (the winner's curse)
+    covered     whether the truth of every kept policy is in the intervals that the run gave it
 
 A policy that the log itself gave is the same for all limits and seeds of runs, and is rolled out once.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,6 +60,7 @@ def measure(
     from slater.data import load
 
     dataset = load(data)
+    named = dataset
     if plan.bare:
         dataset = replace(dataset, source=None, propensity=None)
     if len(dataset.cost_names) != 1:
@@ -77,6 +81,7 @@ def measure(
     tell(f"{data.stem}, limit {limit}, seed {seed}")
     folder = out / "runs" / "-".join([data.stem, limit, str(seed), plan.preset or "default"])
     answer = {"cell": cell, "env": env} | _cell(dataset, env, limit, seed, folder, out, plan)
+    answer["reference"] = _best_of_sources(named, answer["limit_per_episode"]) or answer["reference"]
     append_json_line(done, answer)
     return answer
 
@@ -89,12 +94,13 @@ def _cell(
     from slater.runs import is_run, open_run, read_result
     from slater.runs.result import from_log
 
-    result = read_result(folder)
+    result, began = read_result(folder), time.process_time()
     if result is None and is_run(folder):
         result = deep.resume(folder, dataset)
     elif result is None:
         settings = dict(plan.settings) | ({} if plan.preset else {"model_seed": plan.model_seed})
         result = deep.train("pdca", dataset, [limit], out=folder, seed=seed, preset=plan.preset, **settings)
+    seconds = time.process_time() - began
     policies = map(open_run(folder).kept_policy, result.members)
     most = result.limits[0].episode
     assert most is not None
@@ -113,22 +119,41 @@ def _cell(
         said.append([scale * x for x in member.estimates.values()])
         wide.append([scale * x for x in member.spread.values()])
     measured, estimates = np.array(true), np.array(said)
-    mixture = weights @ measured
+    mixture = weights @ measured[:, :3]
     answer: dict[str, Any] = {
-        "limit_per_episode": most, "steps": result.steps,
+        "limit_per_episode": most, "steps": result.steps, "seconds": round(seconds, 1),
+        "posterior": result.details.get("posterior"),
         "estimated": [float(x) for x in result.per_episode.values()], "measured": mixture.tolist(),
         "reference": result.details.get("reference"), "status": str(result.status),
         "weights": {m.kind if from_log(m.kind) else f"step {m.step}": m.weight
                     for m in result.members if m.weight > 0},
         "errors": _errors(estimates[:, 1], measured[:, 1], weights, most),
-        "members": [[m.kind, m.step, *e, *t, *w] for m, e, t, w in
+        "members": [[m.kind, m.step, *e, *t[:3], *w, *t[3:]] for m, e, t, w in
                     zip(result.members, estimates.tolist(), measured.tolist(), wide, strict=True)],
     }  # fmt: skip
     scores = dsrl_scores(env, float(mixture[0]), float(mixture[1]), most)
     answer["normalised"] = None if scores is None else [scores.reward, scores.cost]
     if without is not None:
-        answer["without_game"] = (without @ measured).tolist()
+        answer["without_game"] = (without @ measured[:, :3]).tolist()
     return answer
+
+
+def _best_of_sources(dataset: Any, most: float) -> dict[str, Any] | None:
+    """Return and cost of the best mixture of the log's sources within a limit per episode, by their logged
+    means; None: it names none.
+    """
+    from slater.mixing import lp_weights
+
+    if dataset.source is None:
+        return None
+    table, source = dataset.episodes, np.asarray(dataset.source)
+    steps = np.stack([np.asarray(x, np.float64).ravel() for x in (dataset.rewards, dataset.costs)], axis=1)
+    sums = np.add.reduceat(steps, table.starts, axis=0)[table.judged]
+    means = np.array(
+        [sums[source[table.judged] == name].mean(axis=0) for name in np.unique(source[table.judged])]
+    )
+    reward, cost = lp_weights(means, np.array([most])) @ means
+    return {"reward": float(reward), "cost": float(cost), "within_limits": bool(cost <= most + 1e-6)}
 
 
 def _mixed(result: Any, name: str) -> float:
@@ -145,7 +170,9 @@ def _without_game(result: Any) -> F64 | None:
 
 
 def _measured(path: Path, name: list[Any], policy: Any, env: str, episodes: int) -> list[float]:
-    """Mean return, cost and length of a policy over at least `episodes` rollouts, kept in `path`."""
+    """Mean return, cost and length of a policy over at least `episodes` rollouts, and the standard errors of
+    the first two, kept in `path`.
+    """
     from slater.envs import rollout
 
     for row in read_json_lines(path) if path.exists() else []:
@@ -154,6 +181,7 @@ def _measured(path: Path, name: list[Any], policy: Any, env: str, episodes: int)
     # a seed of its own for every policy, the same whenever it is asked for
     ran = rollout(policy, env, episodes=episodes, seed=100_000 + hash_of(name))
     found = [float(x) for x in (ran.returns.mean(), ran.cost.mean(), ran.lengths.mean())]
+    found += [float(np.std(x) / np.sqrt(episodes)) for x in (ran.returns, ran.cost)]
     append_json_line(path, {"policy": name, "episodes": episodes, "measured": found})
     return found
 
@@ -199,4 +227,28 @@ def summary(cells: Sequence[dict[str, Any]]) -> str:
             f"| {errors['rms']:.1f} ({errors['bias']:+.1f}) "
             f"| {errors['chosen_rms']:.1f} ({errors['chosen_bias']:+.1f}) |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *_coverage(cells)]) + "\n"
+
+
+def _coverage(cells: Sequence[dict[str, Any]]) -> list[str]:
+    """A sentence each for return and cost: how often the truth of a kept policy was in its intervals; the
+    rollouts' own error counts in.
+    """
+    from slater.runs.result import from_log
+
+    members = {}
+    for row in cells:
+        cell = row["cell"]
+        for m in row.get("members", []):
+            game = () if from_log(m[0]) else (cell["limit"], cell["seed"], m[1])
+            members[(cell["data"], m[0], *game)] = m[2:]
+    known = np.array([m for m in members.values() if len(m) > 7])
+    said = []
+    for name, column in (("returns", 0), ("costs", 1)) if len(known) else ():
+        wide = np.hypot(known[:, 5 + column], known[:, 7 + column])
+        z = np.abs(known[:, 2 + column] - known[:, column]) / np.maximum(wide, 1e-9)
+        said.append(
+            f"Of {len(z)} kept policies the 80% intervals cover {np.mean(z < 1.2816):.0%} of the {name}, "
+            f"the 95% intervals {np.mean(z < 1.96):.0%}."
+        )
+    return said
