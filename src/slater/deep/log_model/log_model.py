@@ -146,13 +146,13 @@ def has_levels(dataset: Dataset | StoredDataset) -> bool:
     return bool(count_levels(dataset.observations).any())
 
 
-#: rows from which the dynamics have wider layers
+#: rows from which the dynamics have wider layers, and one more
 MANY_ROWS = 40_000
 
 
 def hidden_for(dataset: Dataset | StoredDataset, hidden: tuple[int, ...]) -> tuple[int, ...]:
-    """Layers of the dynamics: `hidden`, or twice as wide for a log of many rows, in which less is noise."""
-    return tuple(2 * width for width in hidden) if len(dataset) >= MANY_ROWS else hidden
+    """Layers of the dynamics: `hidden`; for many rows, in which less is noise, wider and one more."""
+    return (*(2 * width for width in hidden), 2 * hidden[-1]) if len(dataset) >= MANY_ROWS else hidden
 
 
 def settings_of(
@@ -162,8 +162,8 @@ def settings_of(
 ) -> LogModelSettings:  # fmt: skip
     """How a log is fitted, by what a run says of it.
 
-    steps: iterations of the dynamics at most, of which other fits take a share; levels: whether columns have
-    levels, None: if any of the `dataset` has
+    steps: iterations of the dynamics at most, of which other fits take a share, and more where they have more
+    layers; levels: whether columns have levels, None: if any of the `dataset` has
     """
     if levels is None:
         levels = dataset is not None and has_levels(dataset)
@@ -176,7 +176,10 @@ def settings_of(
 
     return LogModelSettings(
         DynamicsSettings(
-            steps=within(1.0), hidden=model_hidden, levels=MOST_LEVELS if levels else 0, seed=seed
+            steps=within(max(len(model_hidden) / len(hidden), 1.0)),
+            hidden=model_hidden,
+            levels=MOST_LEVELS if levels else 0,
+            seed=seed,
         ),
         CloneSettings(steps=within(0.6), hidden=hidden, components=components, seed=seed),
         InSampleSettings(steps=within(0.5), hidden=hidden, seed=seed),

@@ -76,7 +76,8 @@ class PDCAConfig(Config):
     model_steps: int = 8_000
     """iterations of the log model at most, which all limits and seeds share; small logs take fewer"""
     model_hidden: tuple[int, ...] | None = None
-    """layers of the log model's dynamics; None: 2 x 128, from 40,000 rows on 2 x 256"""
+    """layers of the log model's dynamics; None: 2 x 128, from 40,000 rows on 3 x 256, of
+    half as many iterations again"""
     model_seed: int = 0
     """seed of the log model; not the run's, so that seeds share it"""
     components: int = 5
