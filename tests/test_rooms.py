@@ -20,6 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "limits",
         "limit_status",
         "encoding",
+        "history",
         "disk",
         "pairs",
         "threads",

@@ -1,7 +1,8 @@
 """Serve an exported policy over HTTP: python serve.py policy.onnx 8000
 
 POST {"episode": "a", "observation": [...]} answers {"action": [...], "member": 0}. One member of a mixture
-acts for a whole episode: it is drawn when the episode's name is new. "mean": true: the most likely action.
+acts for a whole episode: it is drawn when the episode's name is new. What a policy remembers of its episode
+is kept here, by the same name. "mean": true: the most likely action.
 What is no observation of finite numbers gets 400 and {"error": "..."}, never an action.
 """
 
@@ -22,7 +23,10 @@ about = json.loads(session.get_modelmeta().custom_metadata_map["slater"])
 entries = session.get_inputs()[0].shape[1]
 shape = [size if isinstance(size, int) else 1 for size in session.get_inputs()[1].shape]
 # requests are answered side by side; the generator and the episodes are shared
-lock, rng, members = threading.Lock(), np.random.default_rng(), OrderedDict()
+lock, rng, episodes = threading.Lock(), np.random.default_rng(), OrderedDict()
+start = {name: np.array([value], np.float32) for name, value in about.get("start", {}).items()}
+if set(start) - {"memory"}:
+    sys.exit("this policy keeps a budget: it has to be told what its actions cost, which this server is not.")
 
 
 def is_number(value):
@@ -45,23 +49,26 @@ def action_for(asked):
     with lock:
         draw = rng.gumbel if about["noise"] == "Gumbel" else rng.standard_normal
         inputs["noise"] = (np.zeros(shape) if mean else draw(size=shape)).astype(np.float32)
-        if "weights" in about:
-            inputs["member"] = np.array(member_of(asked.get("episode")))
-    action = session.run(["action"], inputs)[0][0]
+        kept = episode_of(asked.get("episode")) if "weights" in about or start else {}
+        action, *after = session.run(["action", *(f"{name}_out" for name in start)], inputs | kept)
+        kept |= dict(zip(start, after, strict=True))
+    action = action[0]
     if not np.isfinite(action).all():
         raise ValueError("the policy has no action for this observation.")
-    return {"action": action.tolist(), "member": int(inputs.get("member", 0))}
+    return {"action": action.tolist(), "member": int(kept.get("member", 0))}
 
 
-def member_of(episode):
-    """The member that acts in an episode; the oldest episodes are forgotten."""
+def episode_of(episode):
+    """The member that acts in an episode, and what is remembered; the oldest episodes are forgotten."""
     if not isinstance(episode, str):
-        raise ValueError("episode must be a text: one member of the mixture acts for a whole episode.")
-    if episode not in members:
-        members[episode] = rng.choice(len(about["weights"]), p=about["weights"])
-        if len(members) > EPISODES:
-            members.popitem(last=False)
-    return members[episode]
+        raise ValueError("episode must be a text: one member, or one memory, acts for a whole episode.")
+    if episode not in episodes:
+        episodes[episode] = dict(start)
+        if "weights" in about:
+            episodes[episode]["member"] = np.array(rng.choice(len(about["weights"]), p=about["weights"]))
+        if len(episodes) > EPISODES:
+            episodes.popitem(last=False)
+    return episodes[episode]
 
 
 class Handler(BaseHTTPRequestHandler):  # noqa: D101

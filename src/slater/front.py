@@ -29,6 +29,7 @@ def train(
     estimate: bool = True,
     columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None,
     hold_out: float | None = None,
+    history: bool = False,
     options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Result:
@@ -45,6 +46,7 @@ def train(
     columns: which column of a table is which, as in `slater.load`; kept in the run.
     hold_out: share of the episodes that are kept from training so that `slater.certify` can judge by them, as
     0.2; the same for every seed, remembered in the run.
+    history: let the policy remember its episode (`slater.history`): for logs whose past matters.
     settings: the algorithm's own, by name (`steps`, `gamma`, ...).
 
     The result has the policy, the estimates from the data alone, the limits, warnings, and the folder;
@@ -61,6 +63,8 @@ def train(
     from slater.runs.folder import folder_for
 
     chosen = {"estimate": estimate, **(options or {})}
+    if history:
+        chosen["reading"] = {**chosen.get("reading", {}), "history": True}
     name = algorithm
     if isinstance(data, str | Path):
         name = f"{algorithm}-{Path(data).stem}"

@@ -37,8 +37,12 @@ def test_the_truth_of_a_gamble_is_known():
         def __init__(self, share):
             self.share = share
 
-        def act(self, observations, *, rng):
-            return np.where(rng.random((len(observations), 1)) < self.share, 0.5, -0.5)
+        def begin(self, *, rng):
+            self.rng = rng
+            return self
+
+        def batch(self, observations):
+            return np.where(self.rng.random((len(observations), 1)) < self.share, 0.5, -0.5)
 
     world = WORLDS["gamble"]()
     for share in (0.0, 0.5, 1.0):

@@ -17,6 +17,7 @@ from slater.policy import Mixture
 from slater.policy.onnx_file import save_onnx
 
 from .test_onnx import categorical, gaussian
+from .test_remembering import OBS, episode, made
 
 SERVE = Path(__file__).parents[2] / "examples" / "serve" / "serve.py"
 pytest.importorskip("onnxruntime", reason="pip install 'slater-rl[onnx]' onnxruntime")
@@ -113,3 +114,23 @@ def test_one_policy_with_discrete_actions_needs_no_episode(tmp_path):
         process.wait()
     assert code == 200
     assert answer["action"] in range(5)
+
+
+def test_what_a_policy_remembers_of_an_episode_is_kept_by_its_name(tmp_path):
+    policy = made()
+    process, port = _serving(policy, tmp_path)
+    try:
+        answers = {
+            name: [
+                _post(port, json.dumps({"episode": name, "observation": row.tolist(), "mean": True}).encode())
+                for row in OBS
+            ]
+            for name in ("a", "b")
+        }
+        refused, _ = _post(port, json.dumps({"observation": OBS[0].tolist()}).encode())
+    finally:
+        process.kill()
+        process.wait()
+    for found in answers.values():
+        np.testing.assert_allclose([answer["action"] for _, answer in found], episode(policy), atol=1e-5)
+    assert refused == 400

@@ -39,7 +39,7 @@ def acting(policy: Any, task: Task, rng: np.random.Generator) -> Act:
             )
         if isinstance(policy, CategoricalPolicy) != task.discrete:
             raise InputError("the policy and the data disagree on whether actions are discrete.")
-    if type(policy).__name__ in ("SequencePolicy", "SwitchingPolicy", "TableMixture"):
+    if type(policy).__name__ in ("RememberingPolicy", "SequencePolicy", "SwitchingPolicy", "TableMixture"):
         raise InputError(
             f"a {type(policy).__name__} cannot be judged from the log alone, which needs a policy without "
             "memory over the data's observations; run it in a simulator or give its own logged episodes."

@@ -12,7 +12,7 @@ from slater.certify.calibration import Calibration
 from slater.certify.held_out import certifying_part, independence, own_actions, own_episodes
 from slater.certify.ledger import Entry, enter
 from slater.certify.ranges import Stated
-from slater.certify.subjects import Origin, Subject, check_fits, find_policy
+from slater.certify.subjects import Origin, Subject, check_fits, find_policy, on_rows
 from slater.certify.verdict import Certificate, Gate, with_gate
 from slater.data import Dataset
 from slater.errors import InputError
@@ -209,12 +209,12 @@ def _by_log(
     subjects: Sequence[Subject], data: str | Path | Dataset | None, asked: _Asked, options: Mapping[str, Any]
 ) -> list[Certificate]:
     """By propensities where those can speak, else by estimates, fitted once to each part that judges."""
-    whole = subjects[0].origin.read(data)
+    subjects, whole = on_rows(subjects, subjects[0].origin.read(data))
     known = subjects[0].origin
     place = known.data if data is None or isinstance(data, Dataset) else data
     if isinstance(data, Dataset):  # a log in memory has a place for a ledger if it is that of the run
         there = known.held_out.fingerprint if known.held_out else known.fingerprint
-        place = place if data.fingerprint == there and Path(place).exists() else ""
+        place = place if whole.fingerprint == there and Path(place).exists() else ""
     entry = Entry(1, "")
     # what is not fitted decides nothing without propensities
     if place and (options["fit"] or whole.propensity is not None):

@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,17 @@ import numpy as np
 
 from slater.data import Dataset, ReadOptions
 from slater.data import load as load_data
+from slater.data.past import with_history
 from slater.disk import digest_of
 from slater.errors import InputError
 from slater.policy import Contract, Mixture, Policy, load
 from slater.policy.onnx_policy import OnnxPolicy
+from slater.policy.remembering import RememberingPolicy
 from slater.runs import Result, SavedRun, is_run, open_run
 from slater.runs.held_out import HeldOut, read_held_out
 from slater.runs.trained_on import TrainedOn
 
-__all__ = ["Origin", "Subject", "check_fits", "find_policy"]
+__all__ = ["Origin", "Subject", "check_fits", "find_policy", "on_rows"]
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,10 @@ class Origin:
                     "episodes."
                 )
             data = self.data
-        told = bool(self.reading) and Path(data).suffix == Path(self.data).suffix
-        return load_data(data, ReadOptions.from_json(dict(self.reading)) if told else None)
+        # what the policy remembers, it remembers itself (`on_rows`)
+        reading = {name: value for name, value in self.reading.items() if name != "history"}
+        told = bool(reading) and Path(data).suffix == Path(self.data).suffix
+        return load_data(data, ReadOptions.from_json(reading) if told else None)
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,23 @@ def find_policy(policy: Any) -> Subject:
         return _told(Subject(run.result.policy, text, Origin(), run, folder, digest_of(file)))
     acting = OnnxPolicy(text) if place.suffix == ".onnx" else load(place)
     return _told(Subject(acting, text, Origin(), run, folder, digest_of(place)))
+
+
+def on_rows(subjects: Sequence[Subject], data: Dataset) -> tuple[list[Subject], Dataset]:
+    """Policies as they act on rows of a log, and that log: its rows have what policies remember."""
+    members = [m for s in subjects for m in getattr(s.policy, "members", (s.policy,))]
+    first = next((m.history for m in members if isinstance(m, RememberingPolicy)), None)
+    if first is None:
+        return list(subjects), data
+    if any(getattr(member, "history", None) != first for member in members):
+        raise InputError("the policies remember different things of an episode; judge them one by one.")
+    inside = []
+    for subject in subjects:
+        policy = subject.policy
+        if isinstance(policy, Mixture):
+            policy = replace(policy, members=tuple(m.policy for m in policy.members))  # type: ignore[attr-defined]
+        inside.append(replace(subject, policy=getattr(policy, "policy", policy)))
+    return inside, with_history(data, first)
 
 
 def _told(subject: Subject) -> Subject:

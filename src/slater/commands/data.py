@@ -57,7 +57,8 @@ class Info:
 class Check:
     """List every problem of a file, with rows: errors (it cannot be used), then warnings.
 
-    Exit code 0 if there is no error, 1 if there is.
+    A file without errors is asked whether its observations hide something: whether what came before in an
+    episode says more of what follows than they do. Exit code 0 if there is no error, 1 if there is.
     """
 
     file: Positional[str]
@@ -133,6 +134,8 @@ def _check(command: Check) -> int:
 def _convert(command: Convert) -> int:
     if not command.overwrite and not command.target.startswith("minari:") and Path(command.target).exists():
         raise InputError(f"{command.target} is already there; remove it or add --overwrite.")
+    if command.reading.history:
+        raise InputError("--history is for training: a converted file has its rows as they are.")
     source, bare = _locate(command.source), isinstance(command, Bare)
     taken: list[str] = []
     if bare:

@@ -43,6 +43,10 @@ class Reading:
     fill: Literal["forward"] | None = None
     """Fill a missing number with that of the row before, in the same episode; filled rows are counted."""
 
+    history: bool = False
+    """Let the policy remember its episode: what it sees is the observation and running features of what was
+    observed and done before in the episode. For logs whose past matters, by slater data check."""
+
     def options(self) -> ReadOptions:
         """The same for the library."""
         return ReadOptions(
@@ -57,6 +61,7 @@ class Reading:
             clip_actions=self.clip_actions,
             missing=self._missing(),
             step=self.step,
+            history=self.history,
         )
 
     def record(self) -> dict[str, Any]:

@@ -279,6 +279,13 @@ class Dataset:
         builder.update({name: getattr(self, name) for name in ROW_FIELDS})
         return builder.finish()
 
+    @cached_property
+    def hidden(self) -> tuple[str, ...]:
+        """Costs, and "the next observation", of which an episode's past says more than the observation."""
+        from slater.data.past import past_matters
+
+        return past_matters(self)
+
     def transitions(self) -> UnorderedTransitions:
         """All rows whose next observation is known (or not needed, after a terminal); no copy if all are."""
         names = UnorderedTransitions._fields

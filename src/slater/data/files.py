@@ -22,6 +22,7 @@ from slater.data.formats.known import SUFFIXES, open_reader, writer_for
 from slater.data.formats.store import is_store, settle
 from slater.data.missing import Missing, MissingValues
 from slater.data.order import watch_time
+from slater.data.past import LOOKED_AT, remedy, with_history
 from slater.data.store import StoredDataset
 from slater.encoding import Encoding
 from slater.errors import InputError, InputWarning
@@ -166,22 +167,27 @@ def load(path: Any, options: ReadOptions | None = None, **told: Any) -> Dataset:
     opened = open_file(path, options)
     with opened.reader:
         try:
-            parts, names = [], EpisodeCounter(0 if opened.layout is None else len(opened.layout.cost_names))
-            for rows in opened.rows():
-                if "source" in rows:
-                    names.update(rows)
-                    del rows["source"]
-                parts.append(rows)
-            layout = opened.require_layout()
-            joined: dict[str, Any] = {
-                name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])
-            }
+            parts = list(opened.rows())
+            dataset = _joined(parts, opened.require_layout(), opened.metadata)
         except MemoryError:
             raise InputError(_too_large(opened.reader.name)) from None
     for text in told_warnings(opened.reader.name, opened.report):
         warnings.warn(text, InputWarning, stacklevel=2)
+    return with_history(dataset) if options is not None and options.history else dataset
+
+
+def _joined(parts: list[Block], layout: Layout, metadata: Metadata) -> Dataset:
+    """Blocks of rows as a dataset; they are taken from the list one column at a time."""
+    names = EpisodeCounter(len(layout.cost_names))
+    for rows in parts:
+        if "source" in rows:
+            names.update(rows)
+            del rows["source"]
+    joined: dict[str, Any] = {
+        name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])
+    }
     source = names.finish().source
-    return Dataset(**joined, cost_names=layout.cost_names, metadata=opened.metadata, source=source)
+    return Dataset(**joined, cost_names=layout.cost_names, metadata=metadata, source=source)
 
 
 def told_warnings(path: str | Path, report: Report) -> list[str]:
@@ -221,14 +227,22 @@ def open_dataset(
 
 
 def inspect(path: str | Path, options: ReadOptions | None = None) -> Report:
-    """Every problem of a file, found while streaming through it; a file that cannot be opened is one."""
+    """Every problem of a file, found while streaming through it; a file that cannot be opened is one.
+
+    Whether observations hide something is asked of the first rows, as many as `past_matters` looks at.
+    """
     findings, recognised = Findings(), ""
     try:
         opened = open_file(path, options)
         findings, recognised = opened.findings, opened.reader.recognised
+        first, size = list[Block](), 0
         with opened.reader:
-            for _ in opened.rows():
-                pass
+            for rows in opened.rows():
+                first += [rows] if size < LOOKED_AT else []
+                size += len(rows["rewards"])
+        usable = opened.layout is not None and not opened.report.errors
+        if usable and (found := remedy(_joined(first, opened.require_layout(), opened.metadata).hidden)):
+            findings.add("warning", "observations", found.rstrip("."))
     except InputError as error:
         findings.add("error", "file", str(error).rstrip("."))
     return Report(str(path), tuple(findings.problems), recognised)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from slater.encoding import Encoding
 from slater.errors import InputError
+from slater.history import History
 from slater.limits import duration
 
 __all__ = ["MOST_ACTIONS", "Metadata", "action_bounds", "doubtful_names"]
@@ -31,6 +32,7 @@ class Metadata:
     action_names: of discrete actions what each index is called, if that is known by as many names; else what
         the columns of the actions are called.
     step: how long a step takes, in seconds; limits such as "10/week" need it.
+    history: the memory of its episode that stands behind every observation, if there is one.
     notes: anything else, as text: how the data was made, seeds, versions.
     """
 
@@ -43,6 +45,7 @@ class Metadata:
     columns: tuple[Encoding, ...] | None = None
     action_names: tuple[str, ...] | None = None
     step: float | None = None
+    history: History | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
@@ -55,6 +58,7 @@ class Metadata:
             **({} if self.columns is None else {"columns": [e.to_json() for e in self.columns]}),
             **({} if self.action_names is None else {"action_names": list(self.action_names)}),
             **({} if self.step is None else {"step": self.step}),
+            **({} if self.history is None else {"history": self.history.to_json()}),
             "notes": dict(self.notes),
         }
 
@@ -101,6 +105,7 @@ class Metadata:
             columns=None if columns is None else tuple(Encoding.from_json(column) for column in columns),
             action_names=None if named is None else tuple(map(str, named)),
             step=None if record.get("step") is None else duration(record["step"]),
+            history=None if record.get("history") is None else History.from_json(record["history"]),
             notes={str(key): str(value) for key, value in notes.items()},
         )
 

@@ -62,8 +62,9 @@ def recorded(world: World, episodes: int, seed: int) -> Dataset:
     )  # fmt: skip
 
 
-def _acted(policy: Any, observations: NDArray[np.float32], rng: Rng) -> NDArray[Any]:
-    return np.asarray(policy.act(observations, rng=rng))
+def _acted(actor: Any, observations: NDArray[np.float32], rng: Rng) -> NDArray[Any]:
+    del rng  # the actor's own
+    return np.asarray(actor.batch(observations))
 
 
 def true_value(world: World, policy: Any, episodes: int = 3000, seed: int = 1234) -> F64:
@@ -75,7 +76,7 @@ def true_value(world: World, policy: Any, episodes: int = 3000, seed: int = 1234
     for member, weight in zip(members, weights, strict=True):
         if weight > 0:
             rng = np.random.default_rng(seed)
-            act = partial(_acted, member)
+            act = partial(_acted, member.begin(rng=rng))
             _, _, r, c, _ = played(world, act, episodes, rng)
             total += weight * np.append(r.sum(axis=1).mean(), c.sum(axis=1).mean(axis=0))
     return total

@@ -95,8 +95,11 @@ class MemorylessActor:
         check: what to do if it is far outside the range of the data, see `slater.policy.contract`.
         """
         check_range(observation, getattr(self.policy, "contract", None), check)
-        batch = np.asarray(observation)[None]
-        return np.asarray(self.policy.act(batch, rng=self.rng, deterministic=self.deterministic)[0])
+        return np.asarray(self.batch(np.asarray(observation)[None])[0])
+
+    def batch(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """Actions for the observations of several episodes that are played side by side."""
+        return self.policy.act(observations, rng=self.rng, deterministic=self.deterministic)
 
     def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
         """Nothing to remember."""

@@ -24,7 +24,7 @@ from slater.policy.base import Described, SavedPolicy
 from slater.policy.contract import Contract
 from slater.policy.mixture import Mixture
 
-__all__ = ["checksum", "load", "save", "with_limits"]
+__all__ = ["checksum", "from_tensors", "load", "save", "with_limits"]
 
 
 FORMAT = "slater-policy-1"
@@ -92,7 +92,7 @@ def load(path: str | os.PathLike[str]) -> SavedPolicy | Mixture:
         if about["format"] != FORMAT:
             raise InputError(f"{path} has format {about['format']!r}; this version reads {FORMAT!r}.")
         members = tuple(
-            _from_tensors(description, {k[len(p) :]: v for k, v in tensors.items() if k.startswith(p)})
+            from_tensors(description, {k[len(p) :]: v for k, v in tensors.items() if k.startswith(p)})
             for p, description in ((f"{i}.", d) for i, d in enumerate(about["members"]))
         )
         weights = about.get("weights")
@@ -119,11 +119,13 @@ _KINDS = {
     "sequence": "slater.policy.sequence:SequencePolicy",
     "candidates": "slater.policy.candidates:CandidatesPolicy",
     "switching": "slater.policy.switching:SwitchingPolicy",
+    "remembering": "slater.policy.remembering:RememberingPolicy",
     "table-mixture": "slater.policy.tabular:TableMixture",
 }
 
 
-def _from_tensors(description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> SavedPolicy:
+def from_tensors(description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> SavedPolicy:
+    """A policy from what its `description` and `tensors` gave; ValueError or KeyError if they do not fit."""
     if description["kind"] not in _KINDS:
         raise ValueError(f"unknown kind {description['kind']!r}")
     module, _, name = _KINDS[description["kind"]].partition(":")

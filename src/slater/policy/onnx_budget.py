@@ -1,4 +1,4 @@
-"""Policies that keep a budget, as ONNX: what they remember is an input and an output of every call.
+"""Policies that keep a budget or remember their episode, as ONNX: an input and an output of every call.
 
 Beside `observation`, `noise` and `action` (`slater.policy.onnx_file`) such a graph has
 
@@ -8,6 +8,7 @@ Beside `observation`, `noise` and `action` (`slater.policy.onnx_file`) such a gr
     want, reward  of a sequence policy: (batch, 1) the return still to earn (`want_out`), and what the last
                   action earned
     tokens        of a sequence policy: (batch, n, width) its context (`tokens_out`), n = 0 at the first step
+    memory        of a policy with history: (batch, size) running features (`memory_out`), 0 at the first step
 
 A limit is changed in the middle of an episode by adding the difference to `left`.
 """
@@ -18,11 +19,28 @@ from typing import Any
 
 import numpy as np
 
+from slater.history import History
 from slater.policy.onnx_graph import Built, Graph, StateEntry
 from slater.policy.sequence import SequencePolicy
 from slater.policy.switching import SwitchingPolicy
 
-__all__ = ["sequence_graph", "switching_graph"]
+__all__ = ["memory_entry", "sequence_graph", "switching_graph"]
+
+
+def memory_entry(graph: Graph, history: History) -> StateEntry:
+    """The memory after the step, by `History.after`; all members of a mixture share it."""
+    taken = "action"
+    if history.actions is not None:
+        taken = graph.node("Gather", [graph.constant(np.eye(history.actions)), "action"], axis=0)
+    seen = graph.node("Concat", ["observation", taken], axis=1)
+    seen = graph.node("Sub", [seen, graph.constant(history.centre)])
+    seen = graph.node("Div", [seen, graph.constant(history.spread)])
+    column = graph.node("Slice", [seen, graph.ints([0]), graph.ints([1]), graph.ints([1])])
+    one = graph.node("Add", [graph.node("Mul", [column, graph.number(0.0)]), graph.number(1.0)])
+    decay, gain = map(graph.constant, history.weights)
+    more = graph.node("Mul", [gain, graph.node("Concat", [one, seen, seen, seen], axis=1)])
+    after = graph.node("Add", [graph.node("Mul", [decay, "memory"]), more])
+    return StateEntry("memory", (history.size,), [0.0] * history.size, after)
 
 
 def _counted(graph: Graph, left: str, spent: str, gamma: float | None = None) -> str:

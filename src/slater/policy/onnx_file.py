@@ -13,7 +13,7 @@ One graph serves drawn and mean actions, with no randomness inside:
                  probabilities `weights` of the metadata, and keep it to the end of the episode
     action       (batch, action_dim) float32 in the data's units, or (batch,) int64
 
-A policy that keeps a budget has it, and all else that it remembers, as inputs and outputs
+A policy that keeps a budget or remembers its episode has that as inputs and outputs
 (`slater.policy.onnx_budget`). The metadata hold `slater`, a JSON text: what `contract` says, and the
 policy's own description.
 """
@@ -33,8 +33,9 @@ from slater.policy.candidates import CandidatesPolicy
 from slater.policy.layers import Layers
 from slater.policy.mixture import Mixture
 from slater.policy.networks import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy
-from slater.policy.onnx_budget import sequence_graph, switching_graph
+from slater.policy.onnx_budget import memory_entry, sequence_graph, switching_graph
 from slater.policy.onnx_graph import Built, Graph
+from slater.policy.remembering import RememberingPolicy
 from slater.policy.sequence import SequencePolicy
 from slater.policy.switching import SwitchingPolicy
 
@@ -52,7 +53,8 @@ def save_onnx(
     """Write a policy, or a mixture of policies without memory, as one ONNX file; atomic.
 
     contract: what users of the file should know (names, ranges, limits, verdict), as JSON; it goes into the
-    metadata. What a policy remembers (`caps`, `cdt`) is an input and an output: `slater.policy.onnx_budget`.
+    metadata. What a policy remembers (`caps`, `cdt`, any with history) is an input and an output:
+    `slater.policy.onnx_budget`.
     """
     try:
         from onnx import TensorProto, checker, helper
@@ -62,7 +64,17 @@ def save_onnx(
         ) from error
     policy = lone(policy)
     members = policy.members if isinstance(policy, Mixture) else (policy,)
+    histories = [getattr(member, "history", None) for member in members]
+    if any(history != histories[0] for history in histories):
+        raise InputError("the members of this mixture remember different things; export them one by one.")
+    members = tuple(m.policy if isinstance(m, RememberingPolicy) else m for m in members)
     graph = Graph(max(getattr(member, "components", 0) for member in members))
+    entries = _obs_dim(members[0])
+    if histories[0] is not None:
+        entries, graph.observation = (
+            histories[0].entries,
+            graph.node("Concat", ["observation", "memory"], axis=1),
+        )
     built = [_member(graph, f"m{index}", member) for index, member in enumerate(members)]
     if len({(b.noise_shape, b.discrete) for b in built}) != 1:
         raise InputError("the members of this mixture take different kinds of noise; export them one by one.")
@@ -74,16 +86,23 @@ def save_onnx(
         graph.node("Gather", [stacked, "member"], outputs=["action"], axis=0)
     else:
         graph.node("Identity", [first.action], outputs=["action"])
+    state = first.state
+    if histories[0] is not None:
+        state = (*state, memory_entry(graph, histories[0]))
     action_shape: list[str | int] = ["batch"] if first.discrete else ["batch", _action_dim(members[0])]
     real, whole = TensorProto.FLOAT, TensorProto.INT64
     inputs = [
-        helper.make_tensor_value_info("observation", real, ["batch", _obs_dim(members[0])]),
+        helper.make_tensor_value_info(
+            "observation",
+            real,
+            ["batch", entries],
+        ),
         helper.make_tensor_value_info("noise", real, ["batch", *first.noise_shape]),
     ]
     outputs = [helper.make_tensor_value_info("action", whole if first.discrete else real, action_shape)]
     if isinstance(policy, Mixture):
         inputs.append(helper.make_tensor_value_info("member", whole, []))
-    for entry in first.state:
+    for entry in state:
         kind, shape = (whole, []) if entry.shape is None else (real, ["batch", *entry.shape])
         inputs.append(helper.make_tensor_value_info(entry.name, kind, shape))
         if entry.output is not None:
@@ -96,12 +115,13 @@ def save_onnx(
     )
     about: dict[str, Any] = {
         "members": [member.description() for member in members],
+        **({} if histories[0] is None else {"history": histories[0].to_json()}),
         "noise": first.noise,
         "opset": OPSET,
         **dict(contract or {}),
     }
-    if first.state:
-        about["start"] = {entry.name: entry.start for entry in first.state}
+    if state:
+        about["start"] = {entry.name: entry.start for entry in state}
     if isinstance(policy, Mixture):
         about["weights"] = policy.weights.tolist()
     helper.set_model_props(model, {"slater": json.dumps(about)})
@@ -113,7 +133,8 @@ def lone(policy: SavedPolicy | Mixture) -> SavedPolicy | Mixture:
     """The one member that a mixture ever draws, if it is of a kind that keeps a budget; else the policy."""
     if isinstance(policy, Mixture):
         drawn = [m for m, w in zip(policy.members, policy.weights, strict=True) if w > 0]
-        if len(drawn) == 1 and isinstance(drawn[0], SwitchingPolicy | SequencePolicy):
+        inside = [getattr(m, "policy", m) for m in drawn]
+        if len(drawn) == 1 and isinstance(inside[0], SwitchingPolicy | SequencePolicy):
             return drawn[0]
     return policy
 

@@ -44,10 +44,12 @@ class Graph:
     """Nodes and constants of a graph under construction; every method gives the name of a value.
 
     components: columns of the noise that draw one of several Gaussians, the most that any member has
+    observation: what networks see, an input or what was made of inputs
     """
 
     def __init__(self, components: int = 0) -> None:
         self.components = components
+        self.observation = "observation"
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
@@ -106,7 +108,7 @@ class Graph:
 
     def normalised(self, name: str, obs_mean: NDArray[Any], obs_std: NDArray[Any]) -> str:
         """(observation - mean) / std."""
-        centred = self.node("Sub", ["observation", self.array(f"{name}.obs_mean", obs_mean)])
+        centred = self.node("Sub", [self.observation, self.array(f"{name}.obs_mean", obs_mean)])
         return self.node("Div", [centred, self.array(f"{name}.obs_std", obs_std)])
 
     def stretched(self, name: str, x: str, low: NDArray[Any], high: NDArray[Any]) -> str:

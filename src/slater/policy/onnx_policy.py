@@ -42,7 +42,7 @@ class OnnxPolicy:
 
     def _actor(self, rng: np.random.Generator, deterministic: bool, member: int | None) -> _OnnxActor:
         session, about = self._opened
-        return _OnnxActor(session, rng, deterministic, str(about.get("noise", "normal")), member)
+        return _OnnxActor(session, rng, deterministic, about, member)
 
     @property
     def contract(self) -> Contract | None:
@@ -87,13 +87,18 @@ class _OnnxMember:
         return self.file._actor(rng, deterministic, self.number).batch(observations)
 
 
-@dataclass(frozen=True)
 class _OnnxActor:
-    session: Any
-    rng: np.random.Generator
-    deterministic: bool
-    noise: str
-    member: int | None
+    """One episode, or several side by side; what the file wants to have kept is kept here."""
+
+    def __init__(
+        self, session: Any, rng: np.random.Generator, deterministic: bool, about: dict[str, Any],
+        member: int | None,
+    ) -> None:  # fmt: skip
+        self.session, self.rng, self.deterministic, self.member = session, rng, deterministic, member
+        self.noise = str(about.get("noise", "normal")).lower()
+        self.kept: dict[str, NDArray[Any]] = {k: np.array(v) for k, v in about.get("start", {}).items()}
+        if "costs" in self.kept:
+            self.cost_names = tuple(about["members"][0]["cost_names"])
 
     def batch(self, observations: NDArray[Any]) -> NDArray[Any]:
         feed: dict[str, Any] = {}
@@ -105,19 +110,29 @@ class _OnnxActor:
                 feed[given.name] = seen
             elif given.name == "member":
                 feed[given.name] = np.asarray(self.member or 0, dtype=np.int64)
+            elif given.name == "time" and given.name in self.kept:
+                feed[given.name] = np.asarray(self.kept["time"], dtype=np.int64)
+            elif given.name in self.kept:
+                value = self.kept[given.name]  # of a length that grows: 0 at first, then what it is
+                grown = value.shape[1] if value.ndim == 3 else 0
+                shape = [len(seen), *(n if isinstance(n, int) else grown for n in given.shape[1:])]
+                kept = np.broadcast_to(value, shape) if value.size else np.zeros(shape)
+                feed[given.name] = kept.astype(np.float32)
             else:
                 shape = [len(observations), *(int(size) for size in given.shape[1:])]
-                drawn = (
-                    self.rng.gumbel(size=shape)
-                    if "gumbel" in self.noise.lower()
-                    else self.rng.normal(size=shape)
-                )
+                drawn = self.rng.gumbel(size=shape) if "gumbel" in self.noise else self.rng.normal(size=shape)
                 feed[given.name] = (0.0 * drawn if self.deterministic else drawn).astype(np.float32)
-        return usable(np.asarray(self.session.run(None, feed)[0]), seen)
+        names = [output.name for output in self.session.get_outputs()]
+        found = dict(zip(names, self.session.run(None, feed), strict=True))
+        self.kept |= {name[:-4]: value for name, value in found.items() if name.endswith("_out")}
+        return usable(np.asarray(found[names[0]]), seen)
 
     def act(self, observation: NDArray[Any]) -> NDArray[Any]:
         """Action for one observation."""
         return np.asarray(self.batch(np.asarray(observation)[None])[0])
 
     def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
-        """Nothing to remember."""
+        """What the last action brought, where the file keeps a budget."""
+        for name, value in (("reward", reward), ("costs", costs)):
+            if name in self.kept:
+                self.kept[name] = np.atleast_1d(np.asarray(value))[None]

@@ -32,11 +32,17 @@ def predict(
     rows: a pandas, Polars or Arrow table, a dict of columns (or of one row), a list of dicts, with the
     columns of the data that the policy was learned from, raw; or an array (N, obs_dim). episode: (N,) labels:
     the rows of an episode, in the order of time, are played by one member of a mixture; without it each row
-    draws its own. seed: of all draws; deterministic: the likeliest action rather than a drawn one.
+    draws its own, and a policy that remembers its episode, by its own actions, refuses to act. seed: of all
+    draws; deterministic: the likeliest action rather than a drawn one.
     """
     contract: Contract | None = policy.contract
     observations, rng = observations_of(rows, contract), np.random.default_rng(seed)
     if episode is None:
+        if any(hasattr(member, "history") for member in getattr(policy, "members", (policy,))):
+            raise InputError(
+                "this policy remembers its episode: give whole episodes in the order of time, and a label "
+                "per row, as episode=."
+            )
         actions = policy.act(observations, rng=rng, deterministic=deterministic)
     else:
         labels = np.asarray(episode).reshape(-1).tolist()

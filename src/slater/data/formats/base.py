@@ -57,6 +57,7 @@ class ReadOptions:
     step: how long a step takes, in seconds or as "1h", "15min"; see `slater.data.Metadata`.
     missing: what to do with rows that lack a number: "refuse" them, "drop" them, or take the value of the
         row before ("forward"); see `slater.data.missing`.
+    history: put the memory of its episode behind every observation (`slater.history`).
     """
 
     env_id: str | None = None
@@ -70,6 +71,7 @@ class ReadOptions:
     clip_actions: bool = False
     missing: Missing = "refuse"
     step: str | float | None = None
+    history: bool = False
 
     def __post_init__(self) -> None:
         if self.missing not in CHOICES:

@@ -8,16 +8,25 @@ import numpy as np
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.registry import find
+from slater.deep.nets.policy import Exportable
 from slater.deep.task import Task
+from slater.policy import SavedPolicy
 from slater.policy.contract import Contract, Entry
+from slater.policy.remembering import RememberingPolicy
 from slater.runs import Result, Run
 from slater.runs.held_out import read_held_out
 from slater.runs.trained_on import TrainedOn
 
-__all__ = ["make_contract"]
+__all__ = ["exported", "make_contract"]
 
 #: rows of data larger than memory whose range stands for all
 ROWS = 2**17
+
+
+def exported(policy: Exportable, task: Task, dataset: Dataset | StoredDataset) -> SavedPolicy:
+    """A policy in NumPy; behind a memory of its own, where the observations of the data have one."""
+    saved, history = policy.export(task), dataset.metadata.history
+    return saved if history is None else RememberingPolicy(saved, history)
 
 
 def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result: Result) -> Contract:
@@ -32,10 +41,10 @@ def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result
     else:
         seen = dataset.observations
     low, high = seen.min(axis=0), seen.max(axis=0)
-    names, units = _texts(run, dataset, "observation", task.obs_dim)
-    observations = tuple(
-        Entry(names[k], units[k], float(low[k]), float(high[k])) for k in range(task.obs_dim)
-    )
+    history = dataset.metadata.history  # whose memory is the policy's own, and nobody gives it
+    entries = task.obs_dim if history is None else history.entries
+    names, units = _texts(run, dataset, "observation", entries)
+    observations = tuple(Entry(names[k], units[k], float(low[k]), float(high[k])) for k in range(entries))
     actions: tuple[Entry, ...] = ()
     if task.action_low is not None and task.action_high is not None:
         names, units = _texts(run, dataset, "action", task.action_dim)

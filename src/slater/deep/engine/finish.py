@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Member
-from slater.deep.engine.contract import make_contract
+from slater.deep.engine.contract import exported, make_contract
 from slater.deep.engine.folder import RunFolder
 from slater.deep.engine.judging import judge_members
 from slater.deep.task import Task
@@ -47,7 +47,7 @@ def finish(
         for m in members
     ]
     chosen = [k for k in range(len(members)) if weights[k] > 0]
-    mixture = Mixture(tuple(policies[k].export(task) for k in chosen), weights[chosen])
+    mixture = Mixture(tuple(exported(policies[k], task, dataset) for k in chosen), weights[chosen])
     details = {**algorithm.report(task, state, members, weights), **check.report}
     warnings, trusted = list(check.warnings), check.trusted
     judged_status: Sequence[LimitStatus] | None = None
@@ -92,9 +92,11 @@ def finish(
         contract, members=(), judged=("nothing is said about this policy alone",),
         limit_status=dict.fromkeys(task.cost_names, str(LimitStatus.NOT_KNOWN)),
     )  # fmt: skip
-    save_policy(last.export(task), folder.path / "policy.safetensors", alone)
+    save_policy(exported(last, task, dataset), folder.path / "policy.safetensors", alone)
     for member, policy in zip(members, policies, strict=True):
-        save_kept(folder.path, member.step, policy.export(task), replace(alone, steps=member.step))
+        save_kept(
+            folder.path, member.step, exported(policy, task, dataset), replace(alone, steps=member.step)
+        )
     write_result(folder.path, result)
     return result
 

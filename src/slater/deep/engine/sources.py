@@ -19,11 +19,12 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
+from slater.data.past import with_history
 from slater.deep.batches import Data, transitions
 from slater.deep.task import Task, normalised
 from slater.errors import InputError
 
-__all__ = ["COPIES", "BatchSource", "Shards", "Whole", "fits", "open_for_training", "row_bytes"]
+__all__ = ["COPIES", "BatchSource", "Shards", "Whole", "as_read", "fits", "open_for_training", "row_bytes"]
 
 #: rows are in memory about three times: on the device, and while the next ones are read and put there
 COPIES = 3
@@ -42,6 +43,17 @@ def row_bytes(dataset: Dataset | StoredDataset) -> int:
 def fits(dataset: StoredDataset, memory: float) -> bool:
     """Whether training on all rows at once stays within `memory` GB (10^9 bytes)."""
     return COPIES * dataset.size * row_bytes(dataset) <= memory * 1e9
+
+
+def as_read(
+    dataset: Dataset | StoredDataset, reading: Mapping[str, Any]
+) -> Dataset | StoredDataset:  # fmt: skip
+    """A log that is given as it lies, with the memory of its episodes if `reading` has history."""
+    if not reading.get("history"):
+        return dataset
+    if isinstance(dataset, StoredDataset):
+        raise InputError(f"history needs the log in memory, and {dataset.path} is a store; give the file.")
+    return with_history(dataset)
 
 
 def open_for_training(

@@ -20,9 +20,11 @@ import jax
 import jax.numpy as jnp
 
 from slater.data import Dataset, StoredDataset
+from slater.data.past import remedy
 from slater.deep import checkpoint
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import on_device
+from slater.deep.engine.contract import exported
 from slater.deep.engine.finish import finish
 from slater.deep.engine.folder import (
     RunFolder,
@@ -39,13 +41,13 @@ from slater.deep.engine.iterations import (
     compile_chunk,
     initial_state,
 )
-from slater.deep.engine.sources import BatchSource, Shards, Whole, fits, row_bytes
+from slater.deep.engine.sources import BatchSource, Shards, Whole, as_read, fits, row_bytes
 from slater.deep.task import Task
 from slater.disk import locked
 from slater.errors import InputError
 from slater.interrupts import on_interrupt
 from slater.limits import Limits, resolve_limits
-from slater.runs import MetricsFile, Record, Result, Run, is_run
+from slater.runs import MetricsFile, Record, Result, Run, is_run, read_run
 from slater.runs.held_out import HeldOut, read_held_out, training_part, without_held_out
 from slater.runs.metrics import METRICS
 from slater.runs.record import read_record, write_extension
@@ -118,7 +120,7 @@ def train(
     that fits in `memory` (an option, GB) is loaded, a larger one is trained on in shards. A folder that
     holds a run already is refused; continue it with `resume`.
     """
-    dataset, kept = without_held_out(dataset, hold_out)
+    dataset, kept = without_held_out(as_read(dataset, (options or {}).get("reading", {})), hold_out)
     run = make_run(algorithm, dataset, limits, seed=seed, preset=preset, options=options, settings=settings)
     folder, watcher = Path(out), watcher or Watcher()
     _refuse_taken(folder)
@@ -129,6 +131,8 @@ def train(
             _refuse_taken(folder)
             for doubt in dataset.episodes.doubts(training.task.limits, training.task.units):
                 watcher.noticed(doubt)
+            if isinstance(dataset, Dataset) and (hidden := remedy(dataset.hidden)):
+                watcher.noticed(hidden)
             return training.go()
     finally:
         training.source.close()
@@ -175,7 +179,7 @@ def resume(
     were shortened to fit into 10,000.
     """
     watcher, folder = watcher or Watcher(), Path(folder)
-    dataset = training_part(dataset, read_held_out(folder))
+    dataset = training_part(as_read(dataset, read_run(folder).reading), read_held_out(folder))
     run_on(folder, dataset)  # a folder that holds no run is refused before a lock is left in it
     with held(folder, watcher):
         run_on(folder, dataset)
@@ -377,7 +381,7 @@ class Training:
     def _evaluate(self, state: Any, step: int) -> dict[str, float]:
         from slater.deep.engine.evaluation import quick_evaluation
 
-        policy = self.algorithm.policy(state).export(self.task)
+        policy = exported(self.algorithm.policy(state), self.task, self.dataset)
         assert self.run.env is not None
         return quick_evaluation(
             policy, self.run.env, self.run.eval_episodes, 1000 + self.run.seed, self.task.cost_names

@@ -27,7 +27,6 @@ from slater.deep.log_model.clones import (
 )
 from slater.deep.log_model.dynamics import Dynamics, Rows, fit_dynamics, random_dynamics
 from slater.deep.log_model.log_model import LogModel, LogModelSettings
-from slater.deep.log_model.past import STEPS, past_matters
 from slater.deep.nets.policy import PolicyNetwork, make_policy
 from slater.deep.task import Task, counts_episodes, in_j_units, normalised, raw_utilities, rollout_length
 
@@ -110,11 +109,7 @@ class Log:
         candidates, _ = clone_many(
             task, *device, jnp.asarray(train), jnp.asarray(stop), settings.clones, tick
         )
-        past = past_matters(
-            rows["obs"], rows["actions"], rows["utilities"], rows["next_obs"], self.episode, task.cost_names,
-            steps=min(STEPS, settings.dynamics.steps[1]),
-        )  # fmt: skip
-        return self.model(behaviours, dynamics, candidates, kinds, past)
+        return self.model(behaviours, dynamics, candidates, kinds, self.dataset.hidden)
 
     def behaviours(self) -> Behaviours:
         """By how episodes acted: neither rewards nor costs take part."""

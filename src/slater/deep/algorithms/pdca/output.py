@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from slater.data import Dataset, StoredDataset
+from slater.data.past import remedy
 from slater.deep.algorithms.base import Member
 from slater.deep.batches import Data
 from slater.deep.log_model.clones import one_of
@@ -182,7 +183,12 @@ class PosteriorProgram(Output):
         del estimator, estimator_state
         found = _Evidence(log := self._log(task, dataset))
         columns = tuple((one_of(log.candidates, k), kind) for k, kind in enumerate(log.kinds))
-        return Check(columns=columns, evidence=found, report=found.report, warnings=_hidden(log.past))
+        return Check(
+            columns=columns,
+            evidence=found,
+            report=found.report,
+            warnings=tuple(filter(None, [remedy(log.past)])),
+        )
 
     def weights(
         self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
@@ -245,17 +251,6 @@ class PosteriorProgram(Output):
             LimitStatus.NOT_KNOWN if name in past and status is LimitStatus.WITHIN else status
             for name, status in zip(task.cost_names, found, strict=True)
         ]
-
-
-def _hidden(past: Sequence[str]) -> tuple[str, ...]:
-    """A sentence about what observations hide, if they do."""
-    if not past:
-        return ()
-    return (
-        f"what came before in an episode says more of {' and of '.join(past)} than the observation does: the "
-        "observation hides something that matters, and no estimate can be right about it. Add it to the "
-        "observations (a running mean of what came before, for instance).",
-    )
 
 
 #: what the prices of the limits are multiplied by at the starts of a game, and the least of them, in units
