@@ -71,8 +71,10 @@ class History:
 
     def after(self, memory: F32, observations: NDArray[Any], actions: NDArray[Any]) -> F32:
         """The memory (rows, size) after a step with these observations and actions, a row per episode."""
-        seen = np.concatenate([observations, _vectors(actions, self.actions)], axis=1).astype(np.float32)
-        seen = (seen - np.array(self.centre, np.float32)) / np.array(self.spread, np.float32)
+        seen: F32 = np.concatenate([observations, _vectors(actions, self.actions)], axis=1).astype(np.float32)
+        centre: F32 = np.array(self.centre, np.float32)
+        spread: F32 = np.array(self.spread, np.float32)
+        seen = np.asarray((seen - centre) / spread, np.float32)
         decay, gain = self.weights
         one = np.ones((len(seen), 1), np.float32)
         return np.asarray(decay * memory + gain * np.concatenate([one, seen, seen, seen], axis=1), np.float32)

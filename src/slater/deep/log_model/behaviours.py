@@ -74,7 +74,7 @@ def find_behaviours(
             labels = _by_likelihood(labels, episode, held, likelihoods)
         names = [f"group {k + 1}" for k in range(int(labels.max(initial=0)) + 1)]
     counts = np.bincount(labels[labels >= 0], minlength=len(names))
-    enough = counts >= min(LEAST_EPISODES, counts.max(initial=1))
+    enough = counts >= max(min(LEAST_EPISODES, counts.max(initial=1)), 1)
     place = np.append(np.where(enough, np.cumsum(enough) - 1, -1), -1)
     kept = tuple(name for name, keep in zip(names, enough, strict=True) if keep)
     return Behaviours(kept, place[labels], held, named)

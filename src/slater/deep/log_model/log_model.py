@@ -232,7 +232,8 @@ def _loaded(dataset: Dataset | StoredDataset) -> Dataset:
         return dataset
     lengths = dataset.episodes.lengths
     order = np.random.default_rng(0).permutation(len(lengths))
-    return dataset.subset(np.sort(order[np.cumsum(lengths[order]) <= MOST_ROWS])).load()
+    enough = max(int(np.searchsorted(np.cumsum(lengths[order]), MOST_ROWS, side="right")), 1)
+    return dataset.subset(np.sort(order[:enough])).load()
 
 
 def _kept(path: Path, log: Log, tick: Tick | None) -> LogModel:
