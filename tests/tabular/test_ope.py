@@ -130,47 +130,6 @@ def test_the_interval_is_the_range_of_values_without_residual(seed: int) -> None
     )
 
 
-@given(seeds)
-@few
-def test_the_minimax_interval_closes_on_the_truth_when_w_holds_the_weights(seed: int) -> None:
-    cmdp, rng = random_cmdp(seed), np.random.default_rng(seed)
-    mu, pi = random_policy(rng, S, A), random_policy(rng, S, A)
-    data = population(cmdp, mu)
-    largest = float((cmdp.occupancy(pi) / cmdp.occupancy(mu)).max())
-    truth = cmdp.returns(pi)[1][0]
-    assert tab.minimax_interval(data, pi, cmdp.costs[0], tab.Box(largest * 1.01)) == pytest.approx(
-        (truth, truth), abs=1e-6
-    )
-    # with too small a W it can only be wider: Q^pi is in F whatever W is
-    low, high = tab.minimax_interval(data, pi, cmdp.costs[0], tab.Box(0.6 * largest))
-    assert low <= truth + 1e-8
-    assert high >= truth - 1e-8
-
-
-@given(seeds)
-@fewer
-def test_the_minimax_interval_against_cvxpy_and_its_limit_in_the_bound(seed: int) -> None:
-    data = without_pair(sampled(random_cmdp(seed), 60, seed), 1, 0)
-    pi = random_policy(np.random.default_rng(seed), S, A)
-    U, bound = data.costs[0], 1.5
-    f = cp.Variable((S, A))
-    V = cp.sum(cp.multiply(pi, f), axis=1)
-    low, high = data.value_box(U)
-    dbar = [
-        data.distribution[s, a] * (f[s, a] - U[s, a] - data.discount * (data.kernel[s, a] @ V))
-        for s, a in np.argwhere(data.seen)
-    ]
-    weighted, box = cp.hstack(dbar), [f >= low, f <= high]
-    a = cp.Problem(cp.Minimize(data.start @ V + data.horizon * bound * cp.sum(cp.neg(weighted))), box)
-    b = cp.Problem(cp.Maximize(data.start @ V - data.horizon * bound * cp.sum(cp.pos(weighted))), box)
-    a.solve(solver=cp.CLARABEL)
-    b.solve(solver=cp.CLARABEL)
-    assert tab.minimax_interval(data, pi, U, tab.Box(bound)) == pytest.approx((a.value, b.value), abs=1e-5)
-    assert tab.minimax_interval(data, pi, U, tab.Box(1e5)) == pytest.approx(
-        tab.identification_interval(data, pi, U), abs=1e-4
-    )
-
-
 def test_the_standard_error_is_the_deviation_over_fresh_datasets() -> None:
     cmdp, rng = random_cmdp(11, states=4, actions=2), np.random.default_rng(11)
     mu = random_policy(rng, 4, 2)

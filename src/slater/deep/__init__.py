@@ -42,7 +42,7 @@ try:
     from slater.deep.nets.critic import Critic, make_critic, make_critics
     from slater.deep.nets.mlp import MLP, polyak
     from slater.deep.nets.policy import Exportable, PolicyNetwork, make_policy
-    from slater.deep.ope.base import Careful, Check, Estimate, Estimator, Tick, fitted
+    from slater.deep.ope.base import Careful, Check, Estimate, Estimator, Tick
     from slater.deep.task import Task, state_task
     from slater.runs import Result, Run, read_run
 except ModuleNotFoundError as error:
@@ -98,7 +98,6 @@ __all__ = [
     "find",
     "fit_phases",
     "fit_preparation",
-    "fitted",
     "make_algorithm",
     "make_config",
     "make_critic",

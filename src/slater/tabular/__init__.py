@@ -38,7 +38,7 @@ from slater.tabular.generate import (
 )
 from slater.tabular.mbcl import MBCL
 from slater.tabular.mixture import Mixture
-from slater.tabular.ope import evaluate, identification_interval, minimax_interval, standard_error
+from slater.tabular.ope import evaluate, identification_interval, standard_error
 from slater.tabular.pdca import PDCA
 from slater.tabular.pdocrl import PDOCRL
 from slater.tabular.pessimism import affordable, pair_bounds, pair_errors, pessimistic, rare_share
@@ -92,7 +92,6 @@ __all__ = [
     "half_optimal_behaviour",
     "identification_interval",
     "make_plan",
-    "minimax_interval",
     "pair_bounds",
     "pair_errors",
     "paper_cmdp",

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
 
 from slater.tabular._check import Float
 from slater.tabular._kernel import Resolvent
@@ -27,7 +25,6 @@ __all__ = [
     "ModelEstimator",
     "evaluate",
     "identification_interval",
-    "minimax_interval",
     "standard_error",
 ]
 
@@ -160,43 +157,3 @@ def standard_error(data: Counts, mixture: Mixture, utility: Float, fill: Fill = 
     few = (pooled + (N - 1.0) * unbiased) / np.maximum(N, 1.0)
     per_draw = np.where(N >= FEW_DRAWS, unbiased, few)
     return float(np.sqrt(np.sum(np.where(N > 0, per_draw / np.maximum(N, 1e-300), 0.0))))
-
-
-def minimax_interval(data: Counts, policy: Float, utility: Float, weights: Box) -> tuple[float, float]:
-    """The minimax value interval for `W = [0, bound]^{S x A}` and tabular F, J-units.
-
-        low  = min_f f(s0, pi) + H bound sum_x rho(x) (-dbar(x))_+
-        high = max_f f(s0, pi) - H bound sum_x rho(x) (dbar(x))_+
-
-    On the population, `low <= J <= high`, with equality if W holds the policy's importance weights;
-    the interval then measures missing coverage only.
-    """
-    S, A = data.num_states, data.num_actions
-    pairs = S * A
-    seen = np.flatnonzero(data.seen)
-    rho = data.distribution.ravel()[seen]
-    first = (data.start[:, None] * policy).ravel()
-    # residual = select - discount * Phat V, with V(s) = sum_a pi(a|s) f(s, a)
-    average = sparse.csr_array((policy.ravel(), (np.repeat(np.arange(S), A), np.arange(pairs))), (S, pairs))
-    select = sparse.csr_array((np.ones(len(seen)), (np.arange(len(seen)), seen)), (len(seen), pairs))
-    residual = select - data.discount * (data.successors.rows[seen] @ average)
-    eye = sparse.eye_array(len(seen))
-    u = utility.ravel()[seen]
-    box = [data.value_box(utility)] * pairs + [(0.0, None)] * len(seen)
-    penalty = data.horizon * weights.bound * rho
-    # p >= -dbar for the lower end, p >= dbar for the upper
-    low = linprog(
-        np.concatenate([first, penalty]),
-        A_ub=sparse.hstack([-residual, -eye], format="csr"),
-        b_ub=-u,
-        bounds=box,
-        method="highs",
-    )
-    high = linprog(
-        np.concatenate([-first, penalty]),
-        A_ub=sparse.hstack([residual, -eye], format="csr"),
-        b_ub=u,
-        bounds=box,
-        method="highs",
-    )
-    return float(low.fun), float(-high.fun)

@@ -19,25 +19,22 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
-from slater.deep.batches import Batch, Data, draw
-from slater.deep.compiled import shared
+from slater.deep.batches import Batch, Data
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.task import Task
 
 if TYPE_CHECKING:
     from slater.deep.log_model.dynamics import Dynamics
 
-__all__ = ["Careful", "Check", "Estimate", "Estimator", "Tick", "fitted"]
+__all__ = ["Careful", "Check", "Estimate", "Estimator", "Tick"]
 
 #: told of long work: (what, done, total)
 Tick = Callable[[str, int, int], None]
@@ -94,8 +91,6 @@ class Estimator(abc.ABC, Generic[EstimatorState]):
 
     #: after training, how many policies are worth a careful estimate; None: all
     careful_limit: int | None = None
-    #: whether `value` can judge any policy at once, without iterations for it
-    judges_at_once: ClassVar[bool] = False
 
     @property
     def fit_steps(self) -> int:
@@ -144,28 +139,3 @@ class Estimator(abc.ABC, Generic[EstimatorState]):
         """How far its estimates can be trusted; by default nothing is known against them."""
         del task, state, dataset
         return Check()
-
-
-def fitted(
-    estimator: Estimator[EstimatorState], task: Task, data: Data, batch_size: int, key: Array
-) -> EstimatorState:
-    """The estimator's state after `fit_steps` iterations on `data`, without a run around it."""
-    found: EstimatorState = shared(_compile_fit, estimator, task, batch_size)(data, key)
-    return found
-
-
-def _compile_fit(
-    estimator: Estimator[EstimatorState], task: Task, batch_size: int
-) -> Callable[[Data, Array], EstimatorState]:
-    @eqx.filter_jit
-    def run(data: Data, key: Array) -> EstimatorState:
-        key_start, key_run = jax.random.split(key)
-
-        def step(index: Array, state: EstimatorState) -> EstimatorState:
-            now = jax.random.fold_in(key_run, index)
-            return estimator.fit(task, state, draw(data, task, now, batch_size), now)[0]
-
-        end: EstimatorState = jax.lax.fori_loop(0, estimator.fit_steps, step, estimator.init(task, key_start))
-        return end
-
-    return run

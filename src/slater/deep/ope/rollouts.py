@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -103,7 +103,6 @@ class RolloutEstimator(Estimator[Dynamics]):
     """
 
     settings: DynamicsSettings = field(default_factory=DynamicsSettings)
-    judges_at_once: ClassVar[bool] = True
 
     @property
     def policy_steps(self) -> int:
