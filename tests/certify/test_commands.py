@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import slater
+from slater import InputError
 from slater.certify.verdict import Certificate
 from slater.cli import main
 from slater.data import Dataset, save
@@ -157,12 +158,33 @@ def test_propensities_in_the_data_speak_before_estimates() -> None:
     assert slater.certify(_policy(0.6), data, limits=["5"]).verdict == "fail"
 
 
+def test_a_policy_may_be_a_column_of_probabilities() -> None:
+    data, policy = _data(0.5, 300, propensity=True), _policy(-0.6)
+    column = slater.certify.LoggedProbability(np.exp(policy.log_probability(data.observations, data.actions)))
+    own = slater.certify(policy, data, limits=["5"], largest_step_cost=1)
+    found = slater.certify(column, data, limits=["5"], largest_step_cost=1)
+    assert (found.verdict, found.limits[0].tier) == ("pass", "propensities")
+    assert found.limits[0].upper == pytest.approx(own.limits[0].upper, rel=0.3)
+    assert (
+        found.digest != slater.certify(slater.certify.LoggedProbability(np.ones(3000)), data, limits=5).digest
+    )
+    for wrong, options, says in (
+        (np.ones(7), {"data": data}, "7 probabilities of logged actions, and the log that judges has 3000"),
+        (np.ones(3000), {"env": "x"}, "cannot act in an environment"),
+    ):
+        with pytest.raises(InputError, match=says):
+            slater.certify(slater.certify.LoggedProbability(wrong), limits=[5], **options)
+    with pytest.raises(InputError, match="one number from 0 per row"):
+        slater.certify.LoggedProbability([0.5, -1.0])
+
+
 def test_data_that_trained_the_policy_cannot_judge_it_and_held_out_episodes_can(tmp_path: Path) -> None:
     data = _data(0.5, 400, propensity=True)
     same = _run(tmp_path / "same", fingerprint=data.fingerprint)
-    closed = slater.certify(same, data, limits=["6"])
+    closed = slater.certify(same, data, limits=["6"], fit=False)  # what is left are estimates from the log
     assert closed.verdict == "abstain"
-    assert "trained the policy" in closed.sentence
+    assert closed.limits[0].tier == "estimates"
+    assert any("propensities decide nothing" in x and "trained the policy" in x for x in closed.assumptions)
     train, kept = hold_out(data, 0.5, seed=0)
     other = _run(tmp_path / "other", fingerprint=train.fingerprint)
     kept.save(other)
@@ -176,8 +198,11 @@ def test_estimates_alone_abstain_at_once_where_nothing_is_fitted(tmp_path: Path)
     found = slater.certify(run, _data(0.1), fit=False)
     assert found.verdict == "abstain"
     assert found.limits[0].limit == 3.0
-    # of pdca, which does not imitate: its calibration is missing or closed
-    assert "calibrat" in found.sentence
+    assert (
+        "was not fitted" in found.sentence
+        or "tasks of known truth" in found.sentence
+        or ("compared with a truth" in found.sentence)
+    )
 
 
 def test_frontier_draws_prices_and_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

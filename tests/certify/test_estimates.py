@@ -1,228 +1,197 @@
-"""Tier 3: agreement, gates and a calibration decide; without a calibration nothing passes."""
+"""Verdicts from the log alone: one number with the run's, gates, and bounds by a calibration."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from slater import InputError
-from slater.certify.calibration import (
-    FEWEST_GATED_TASKS,
-    FEWEST_POLICIES,
-    FEWEST_TASKS,
-    BankRow,
-    Calibration,
-    calibrate,
-    calibration_gate,
-    fewest_gated,
-    left_out,
-    read_calibration,
-    shipped_record,
+from slater.certify import estimates
+from slater.certify.conformal import Calibration
+from slater.certify.estimates import FEWEST_EPISODES, NOT_FITTED, asked, certify_candidates
+from slater.certify.pools import mix_policies
+from slater.certify.verdict import Certificate
+from slater.data import Dataset, save
+from slater.deep.log_model.log_model import settings_of
+from slater.policy import GaussianPolicy, Mixture
+from slater.policy import load as load_policy
+from slater.policy import save as save_policy
+
+T = 20
+SETTINGS = settings_of(steps=300, hidden=(16, 16))
+#: sixty tasks with scores of 0 to 2 deviations
+DECIDES = Calibration.of_tasks(
+    [{kind: [x, x, 10] for kind in ("clone", "played", "mixture")} for x in np.linspace(0, 2, 60)],
+    {},
+    "made up",
 )
-from slater.certify.estimates import Opinion, Standing, combined, judge_estimates, standing
-from slater.certify.verdict import Gate, LimitVerdict
 
 
-def _calibration(
-    confidence: float = 0.95, policies: int = 150, tasks: int = 7, too_low: int = 1, gated: int = 60,
-    gated_tasks: int = 5,
-) -> Calibration:  # fmt: skip
-    return Calibration(
-        confidence=confidence, factor=2.5, lower_factor=2.5, policies=policies, tasks=tasks, gated=gated,
-        gated_tasks=gated_tasks, too_low=too_low, too_high=1, unbounded=0, over=40, false_passes=1, within=50,
-        false_fails=1, pairs=3 * gated, passes=50, fails=30,
+def _walk(action: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.clip(x + 0.2 * action + 0.05 * rng.standard_normal(len(x)), -1.5, 1.5)
+
+
+def _log(episodes: int, seed: int = 0) -> Dataset:
+    """A walk on a line: actions push, being beyond 0 costs 1; pushes differ between episodes."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-0.6, -0.2, episodes)
+    aim = np.where(np.arange(episodes) % 2, 0.3, -0.3)
+    parts = []
+    for _ in range(T):
+        action = np.clip(aim + 0.4 * rng.standard_normal(episodes), -1, 1)
+        following = _walk(action, x, rng)
+        parts.append((x, action, (following > 0).astype(float), following))
+        x = following
+    s, a, c, f = (np.stack([p[i] for p in parts], axis=1).ravel() for i in range(4))
+    ends = np.tile(np.arange(T) == T - 1, episodes)
+    return Dataset.from_arrays(
+        observations=s[:, None], actions=a[:, None], rewards=np.ones(len(s)), costs=c[:, None],
+        terminals=np.zeros(len(s), bool), timeouts=ends, next_observations=f[:, None],
+        source=np.where(np.arange(episodes) % 2, "bold", "careful"),
     )  # fmt: skip
 
 
-GOOD = _calibration()
+def _push(mean: float) -> GaussianPolicy:
+    """Pushes by tanh(mean), more or less, whatever the state."""
+    one = np.ones(1, np.float32)
+    return GaussianPolicy(
+        (np.zeros((1, 2), np.float32),), (np.array([mean, -1.0], np.float32),), 0 * one, one, -one, one,
+        (-5.0, 0.0),
+    )  # fmt: skip
 
 
-def _two(first: float, second: float, spread: float = 0.5) -> list[Opinion]:
-    return [Opinion("model ensemble", (first,), (spread,)), Opinion("fitted Q", (second,), (spread,))]
+def _truth(mean: float) -> float:
+    rng = np.random.default_rng(9)
+    x = rng.uniform(-0.6, -0.2, 4000)
+    total = np.zeros(4000)
+    for _ in range(T):
+        x = _walk(np.tanh(mean + np.exp(-1.0) * rng.standard_normal(4000)), x, rng)
+        total += x > 0
+    return float(total.mean())
 
 
-def test_both_opinions_and_their_distance_decide() -> None:
-    assert judge_estimates(_two(5, 6), ["cost"], [10.0], 0.05, calibration=GOOD)[0].verdict == "pass"
-    near = judge_estimates(_two(6, 8.5), ["cost"], [10.0], 0.05, calibration=GOOD)[0]
-    # half the distance, the spread of the networks and a fiftieth of the limit
-    assert near.upper == pytest.approx(7.25 + 2.5 * math.sqrt(1.25**2 + 0.5**2 + 0.2**2))
-    assert near.lower == pytest.approx(2 * 7.25 - near.upper)
-    assert near.verdict == "abstain"
-    assert judge_estimates(_two(20, 21), ["cost"], [10.0], 0.05, calibration=GOOD)[0].verdict == "fail"
-    # where both are far over the limit they may differ by a quarter of what they say
-    assert judge_estimates(_two(60, 70), ["cost"], [10.0], 0.05, calibration=GOOD)[0].verdict == "fail"
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fitted log that the tests of this file share."""
+    return tmp_path_factory.mktemp("logs")
 
 
-@pytest.mark.parametrize(
-    ("calibration", "says"),
-    [
-        (None, "decide nothing"),
-        (_calibration(policies=40, tasks=3), "policies that imitate rests on 40 policies of 3 tasks"),
-        (_calibration(0.9), "is for 90%"),
-        (_calibration(too_low=9), "too low for 9 and"),
-        (_calibration(gated=58), "58 policies of 5 tasks met every gate"),
-        (_calibration(gated_tasks=3), "60 policies of 3 tasks met every gate"),
-    ],
-)
-def test_without_a_good_calibration_nothing_is_decided(calibration: Calibration | None, says: str) -> None:
-    for mean in (0.1, 100.0):
-        found = judge_estimates(_two(mean, mean), ["cost"], [10.0], 0.05, calibration=calibration)[0]
-        assert found.verdict == "abstain"
-        assert says in found.reason
+def _certified(cache: Path, policy: object, limit: float, **options: object) -> Certificate:
+    options = {
+        "settings": SETTINGS,
+        "calibration": DECIDES,
+        "confidence": 0.9,
+        "kinds": {"p": "clone"},
+    } | options
+    return certify_candidates(
+        _log(80), {"p": policy}, limits=[limit], gamma=0.95, cache=cache, **options
+    )[0]  # fmt: skip
 
 
-def test_disagreement_and_closed_gates_abstain() -> None:
-    apart = judge_estimates(_two(1, 5), ["cost"], [10.0], 0.05, calibration=GOOD)[0]
-    assert apart.verdict == "abstain"
-    assert "apart" in apart.reason
-    gate = Gate("distance from the data", False, "far away.")
-    assert (
-        judge_estimates(_two(1, 1), ["cost"], [10.0], 0.05, gates=[gate], calibration=GOOD)[0].reason
-        == "far away."
-    )
-    with pytest.raises(InputError, match="two estimators"):
-        judge_estimates(_two(1, 1)[:1], ["cost"], [10.0], 0.05)
+def test_a_careful_policy_passes_a_costly_one_fails_and_between_is_open(cache: Path) -> None:
+    truth = {mean: _truth(mean) for mean in (-0.3, 0.3)}
+    assert truth[-0.3] < 1 < 8 < truth[0.3]
+    found = _certified(cache, _push(-0.3), 8.0)
+    assert found.verdict == "pass"
+    limit = found.limits[0]
+    assert limit.lower <= limit.estimate <= limit.upper <= 8.0
+    assert limit.estimate == pytest.approx(truth[-0.3], abs=2.0)
+    assert "if this task is like the 60 on which such estimates were tried" in found.sentence
+    assert "an estimate" in found.sentence
+    # a run's own interval is drawn beside it
+    assert limit.evidence[0].estimate == limit.estimate
+    failed = _certified(cache, _push(0.3), 0.2 * truth[0.3])
+    assert failed.verdict == "fail"
+    assert failed.limits[0].estimate == pytest.approx(truth[0.3], abs=3.0)
+    at_it = _certified(cache, _push(0.3), failed.limits[0].estimate * 1.001)
+    assert at_it.verdict == "abstain"
+    assert "between the lower bound" in at_it.sentence
+    # and the most that an episode can cost bounds what is said
+    assert _certified(cache, _push(0.3), 25.0, largest_step_cost=1.0).limits[0].upper <= T
 
 
-def _bank(rng: np.random.Generator, bias: dict[str, float], policies: int = 60) -> list[BankRow]:
-    """Estimates whose error is normal with the spread, plus a task's own bias in spreads."""
-    rows = []
-    for task, shift in bias.items():
-        for number in range(policies):
-            truth, spread = rng.uniform(0, 40), rng.uniform(0.5, 2)
-            mean = truth - spread * (rng.standard_normal() + shift)
-            rows.append(BankRow(task, f"p{number}", 20.0, truth, mean, spread, True))
-    return rows
+def test_bounds_widen_with_confidence_and_one_policy_has_one_estimate(cache: Path) -> None:
+    found = [_certified(cache, _push(0.0), 10.0, confidence=c).limits[0] for c in (0.6, 0.8, 0.95)]
+    assert len({limit.estimate for limit in found}) == 1
+    assert found[0].upper < found[1].upper < found[2].upper
+    assert found[0].lower >= found[1].lower >= found[2].lower
+    # what is said of a policy does not depend on the other candidates, nor on their order
+    several = {str(mean): _push(mean) for mean in (0.3, 0.0, -0.3)}
+    said = asked(_log(80), list(several.values()), [10.0], 0.95, SETTINGS, cache)
+    assert said.mean[1, 1] == pytest.approx(found[0].estimate, rel=0.1, abs=0.3)
 
 
-def test_the_error_over_the_logs_cohorts_widens_the_interval() -> None:
-    def judged(mean: float, error: float) -> LimitVerdict:
-        own = [Standing(error=error)]
-        both = _two(mean, mean)
-        return judge_estimates(both, ["cost"], [10.0], 0.05, standings=own, calibration=GOOD)[0]
-
-    plain, wide = judged(5, 0.0), judged(5, 0.3)
-    assert wide.upper == pytest.approx(5 + 2.5 * math.sqrt(0.5**2 + 0.2**2 + 3.0**2))
-    assert (plain.verdict, wide.verdict) == ("pass", "abstain")
-    # of a policy over the limit the error is a share of its cost
-    assert judged(50, 0.3).lower == pytest.approx(50 - 2.5 * math.sqrt(0.5**2 + 0.2**2 + 15.0**2))
+def test_a_mixture_has_the_means_of_its_members_and_at_most_their_spread(cache: Path) -> None:
+    one, other = _push(-0.3), _push(0.3)
+    mixed = Mixture((one, other), np.array([0.25, 0.75]))
+    said = asked(_log(80), [one, other, mixed], [10.0], 0.95, SETTINGS, cache)
+    np.testing.assert_allclose(said.mean[2], 0.25 * said.mean[0] + 0.75 * said.mean[1], rtol=0.1, atol=0.3)
+    assert np.all(said.deviation[2] <= 1.1 * (0.25 * said.deviation[0] + 0.75 * said.deviation[1]) + 0.05)
 
 
-def test_the_estimator_that_was_right_about_the_cohorts_weighs_more() -> None:
-    found = standing(np.array([[0.01, 0.4], [-0.02, 0.3], [0.0, -0.5]]))
-    assert found.weights[0] > 0.95
-    assert sum(found.weights) == pytest.approx(1.0)
-    assert found.error < 0.03
-    centre, spread = combined([10.0, 12.0], [0.2, 3.0], 10.0, found)
-    assert centre == pytest.approx(10.0 + 2.0 * found.weights[1])
-    assert spread < 1.0
-    # equally good: the middle, and half the distance
-    assert combined([10.0, 12.0], [0.0, 0.0], 1.0, Standing())[0] == 11.0
-    assert combined([10.0, 12.0], [0.0, 0.0], 0.0, Standing())[1] == pytest.approx(1.0)
-    assert math.isinf(standing(np.zeros((0, 2))).error)  # no cohort to compare with: nothing is known
+def test_too_few_tasks_abstain_with_an_estimate_and_without_bounds(cache: Path) -> None:
+    found = _certified(cache, _push(-0.3), 8.0, confidence=0.99)
+    assert found.verdict == "abstain"
+    assert "needs 99 tasks of known truth" in found.limits[0].reason
+    assert np.isfinite(found.limits[0].estimate)
+    assert np.isnan(found.limits[0].upper)
+    # candidates beyond those that a task of the bank has share the error
+    assert _certified(cache, _push(-0.3), 8.0, candidates=10).verdict == "pass"
+    assert "needs 99" in _certified(cache, _push(-0.3), 8.0, candidates=100).limits[0].reason
 
 
-def test_the_factor_covers_policies_of_a_task_that_was_left_out() -> None:
-    rng = np.random.default_rng(0)
-    rows = _bank(rng, dict.fromkeys("abcdefg", 0.0))
-    found = calibrate(rows, 0.9)
-    assert (found.policies, found.tasks, found.gated, found.gated_tasks) == (420, 7, 420, 7)
-    quantile = 1.28  # of the normal: no bias
-    assert quantile - 0.25 <= found.factor <= 1.25 * (quantile + 0.25)
-    assert found.too_low <= 42 + 15  # 420 independent policies, each wrong with probability .1 at most
-    assert found.too_high <= 42 + 15
-    assert found.false_passes <= found.too_low
-    assert found.passes > 100
-    assert found.pairs == 420
-    # networks that are wrong alike ask for a larger factor
-    assert calibrate(_bank(rng, dict.fromkeys("abcdefg", 2.0)), 0.9).factor > found.factor + 1.5
-    # of few policies no finite factor is known
-    assert math.isinf(calibrate(_bank(rng, {"a": 0.0, "b": 0.0, "c": 0.0}, 4), 0.95).factor)
+def test_a_log_of_other_settings_is_not_what_was_tried(cache: Path) -> None:
+    found = _certified(cache, _push(-0.3), 8.0, calibration=None)
+    assert found.verdict == "abstain"
+    assert "never compared with a truth" in found.limits[0].reason
 
 
-def test_a_task_is_judged_by_factors_in_which_it_had_no_part() -> None:
-    rows = _bank(np.random.default_rng(1), {**dict.fromkeys("abcdef", 0.0), "odd": 6.0})
-    found = left_out(rows, 0.9)
-    # what the odd task would have asked for is not in the factors that judge it, so it is wrong there
-    alone = left_out([row for row in rows if row.task != "odd"], 0.9)
-    assert found["odd"].factors[0] < 2.5
-    assert found["odd"].wrong[0] > 50
-    assert all(found[task].factors[0] > alone[task].factors[0] for task in alone)
-    # the measured rate says so, and a statement of 90% is refused
-    whole = calibrate(rows, 0.9)
-    assert whole.too_low > 0.1 * whole.gated
-    assert not calibration_gate(whole, 0.1).passed
-    # while the factor for new tasks knows of it
-    assert whole.factor > 1.5 * calibrate([row for row in rows if row.task != "odd"], 0.9).factor
-    with pytest.raises(InputError, match="leaves one task out"):
-        calibrate([row for row in rows if row.task in ("odd", "a")], 0.9)
+def test_where_nothing_says_how_a_policy_was_made_it_was_searched_for(cache: Path) -> None:
+    found = _certified(cache, _push(-0.3), 8.0, kinds={})
+    assert found.details["class"] == "played"
+    assert any("nothing says how the policy was made" in line for line in found.assumptions)
 
 
-def test_a_rate_needs_as_many_policies_as_could_show_it() -> None:
-    assert [fewest_gated(error) for error in (0.1, 0.05, 0.01)] == [29, 59, 299]
-    for error in (0.1, 0.05):
-        count = fewest_gated(error)
-        assert (1 - error) ** count <= 0.05 < (1 - error) ** (count - 1)
+def test_few_episodes_names_of_states_and_no_fit_close_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimates, "fit_log_model", lambda *_: 1 / 0)
+    options = {"limits": [10.0], "calibration": DECIDES, "confidence": 0.9}
+    few = certify_candidates(_log(10), {"p": _push(0.3)}, **options)[0]
+    assert few.verdict == "abstain"
+    assert few.limits[0].reason == f"10 complete episodes; {FEWEST_EPISODES} are needed."
+    data = _log(60)
+    longer = replace(data, metadata=replace(data.metadata, horizon=2 * T))
+    assert "0 complete episodes" in certify_candidates(longer, {"p": _push(0.3)}, **options)[0].sentence
+    one_hot = np.eye(2, dtype=np.float32)[np.zeros(len(data), int)]
+    names = replace(data, observations=one_hot, next_observations=one_hot)
+    assert "one-hot" in certify_candidates(names, {"p": _push(0.3)}, **options)[0].sentence
+    quick = certify_candidates(data, {"p": _push(0.3)}, fit=False, **options)[0]
+    assert [gate.name for gate in quick.limits[0].gates if not gate.passed] == [NOT_FITTED]
 
 
-def test_the_worst_limit_of_a_policy_counts() -> None:
-    rows = _bank(np.random.default_rng(2), dict.fromkeys("abcdefg", 0.0))
-    again = [replace(row, limit=40.0, centre=row.centre - 3 * row.spread) for row in rows]
-    both = calibrate([*rows, *again], 0.9)
-    assert both.policies == 420
-    assert both.factor == pytest.approx(calibrate(again, 0.9).factor)
+def test_what_the_observation_hides_closes_it(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimates, "asked", lambda *a: asked(*a)._replace(past=("cost",)))
+    found = _certified(cache, _push(-0.3), 8.0)
+    assert found.verdict == "abstain"
+    assert "says more of cost than the observation does" in found.sentence
 
 
-def test_a_stricter_calibration_stands_in_for_one_that_was_wrong_too_often() -> None:
-    good = _calibration(0.975, gated=120)
-
-    def record_of(*rows: Calibration) -> dict[str, Any]:
-        return {"calibrations": {"imitation": [row.as_dict() for row in rows], "other": []}}
-
-    record = record_of(_calibration(0.9), good)
-    assert read_calibration(record, 0.95) is None  # of others than those that imitate there is none
-    assert read_calibration(record, 0.95, imitates=True) == good  # the loosest that is at least as sure
-    assert read_calibration(record, 0.99, imitates=True) is None
-    often = _calibration(0.95, too_low=9, gated=120)
-    assert read_calibration(record_of(often, good), 0.95, imitates=True) == good
-    assert read_calibration(record_of(often), 0.95, imitates=True) == often
-    assert not calibration_gate(often, 0.05).passed
-    # bounds that were infinite were never wrong, and show nothing
-    untried = replace(good, unbounded=70)
-    assert "50 policies" in calibration_gate(untried, 0.05).reason
-    assert not calibration_gate(untried, 0.05).passed
+def test_a_policy_that_is_no_network_is_refused_in_a_sentence(cache: Path) -> None:
+    with pytest.raises(InputError, match="run it in a simulator"):
+        _certified(cache, lambda s: np.zeros((len(s), 1)), 8.0)
 
 
-def test_settings_are_those_that_were_measured_or_younger_and_at_their_default() -> None:
-    from slater.certify.estimators import CERTIFYING, same_settings, settings_record
-
-    record = settings_record(CERTIFYING)
-    assert same_settings(record, CERTIFYING)
-    older = {**record, "study": {k: v for k, v in record["study"].items() if k != "steering"}}
-    assert same_settings(older, CERTIFYING)
-    assert not same_settings(older, replace(CERTIFYING, steering=2))
-    assert not same_settings(record, replace(CERTIFYING, cohorts=5))
-    assert not same_settings({**record, "gone": 1}, CERTIFYING)
-
-
-def test_the_shipped_calibration_keeps_its_own_conditions() -> None:
-    record = shipped_record()
-    assert record is not None
-    from slater.certify.estimators import CERTIFYING, same_settings
-
-    # measured with the estimators that are here, or it does not apply
-    assert same_settings(record["settings"], CERTIFYING)
-    assert record["episodes"] >= 50
-    assert record["policies"] >= FEWEST_POLICIES
-    found = read_calibration(record, 0.9, imitates=True)
-    assert found is not None
-    assert found.tasks >= FEWEST_TASKS
-    assert found.gated_tasks >= FEWEST_GATED_TASKS
-    assert found.gated >= fewest_gated(0.1)
-    assert found.rate <= 0.1
-    assert math.isfinite(found.factor)
-    assert calibration_gate(found, 0.1).passed
+def test_policy_files_are_mixed_by_the_joint_bound_of_one_log(cache: Path, tmp_path: Path) -> None:
+    save(_log(80), tmp_path / "log.npz")
+    for name, mean in (("careful", -0.3), ("bold", 0.3)):
+        save_policy(_push(mean), tmp_path / f"{name}.safetensors")
+    places = [tmp_path / f"{name}.safetensors" for name in ("careful", "bold")]
+    options = {"data": tmp_path / "log.npz", "gamma": 0.95}
+    point = mix_policies(places, ["6"], tmp_path / "mixed", cache=cache, settings=SETTINGS, **options)
+    assert point.costs_high[0] > point.costs[0]  # spreads are known, and the limit is kept by the bound
+    assert point.costs_high[0] <= 0.9 * 6 * 1.01
+    assert isinstance(load_policy(tmp_path / "mixed" / "mixture.safetensors"), Mixture)
+    with pytest.raises(InputError, match="given twice"):
+        mix_policies([places[0], places[0]], ["6"], tmp_path / "x", **options)

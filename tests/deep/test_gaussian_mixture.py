@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from slater import policy as policies
-from slater.deep.nets.policy import Gaussian, GaussianMixture, make_policy
+from slater.deep.nets.imported import network_of
+from slater.deep.nets.policy import Gaussian, make_policy
 from slater.deep.task import state_task
 from slater.errors import InputError
 from slater.limits import resolve_limits
@@ -135,20 +136,44 @@ def test_saved_and_loaded_it_acts_the_same_bits_alone_and_beside_a_gaussian(tmp_
         saved.act(np.zeros((1, 3)), rng=np.random.default_rng(0))
 
 
-def test_it_is_rolled_out_in_certify_as_it_acts():
-    """Compiled and step by step are the same policy: what a mixture of such is judged by."""
-    from slater.certify.acting import acting
-    from slater.certify.modelled import _network
+@pytest.mark.parametrize("components", [1, 3])
+def test_what_was_exported_comes_back_as_it_was(components):
+    task, policy = task_of(), make_policy(task_of(), (8,), jax.random.key(3), (-3.0, 0.0), components)
+    back = network_of(policy.export(task), task)
+    assert type(back) is type(policy)
+    states = jnp.asarray(normalised(OBS))
+    one, two = (p.choice(states, jax.random.key(0)) for p in (policy, back))
+    np.testing.assert_allclose(one, two, atol=1e-5)
+    np.testing.assert_allclose(policy.log_prob(states, one), back.log_prob(states, one), rtol=1e-4, atol=1e-3)
 
-    policy, task = made(), task_of()
-    saved = policy.export(task)
-    network = _network(saved, task)
-    assert isinstance(policy, GaussianMixture)
-    states = jnp.tile(normalised(OBS[:1]), (20_000, 1))
-    compiled = np.asarray(network(states, jax.random.key(0), discrete=False))
-    plain = acting(saved, task, np.random.default_rng(0))(np.tile(OBS[:1], (20_000, 1)))
-    plain = 2 * (plain - task.action_low) / (task.action_high - task.action_low) - 1
+
+def test_a_policy_of_another_log_acts_in_this_ones_units():
+    """Other normalisers and bounds of actions: what is drawn is what the policy in NumPy draws."""
+    saved, task = made().export(task_of()), task_of()
+    other = replace(
+        task, obs_mean=np.array([0.0, 1.0], np.float32), obs_std=np.array([1.5, 0.7], np.float32),
+        action_low=np.array([-1.5, -2.0], np.float32), action_high=np.array([1.0, 5.0], np.float32),
+    )  # fmt: skip
+    network = network_of(saved, other)
+    states = jnp.tile((OBS[:1] - other.obs_mean) / other.obs_std, (20_000, 1))
+    drawn = network.choice(states, jax.random.key(0))
+    plain = saved.act(np.tile(OBS[:1], (20_000, 1)), rng=np.random.default_rng(0))
+    plain = 2 * (plain - other.action_low) / (other.action_high - other.action_low) - 1
     for q in (0.1, 0.3, 0.5, 0.7, 0.9):
-        np.testing.assert_allclose(np.quantile(compiled, q, axis=0), np.quantile(plain, q, axis=0), atol=0.05)
-    with pytest.raises(InputError, match="observations of 2 entries"):
-        acting(saved, replace(task, obs_dim=3), np.random.default_rng(0))
+        np.testing.assert_allclose(np.quantile(drawn, q, axis=0), np.quantile(plain, q, axis=0), atol=0.05)
+    # densities are in the same units: their mean over what is drawn is minus the entropy of the histogram
+    own = saved.log_probability(np.tile(OBS[:1], (200, 1)), (plain[:200] + 1) / 2 * (
+        other.action_high - other.action_low) + other.action_low)  # fmt: skip
+    units = np.log((other.action_high - other.action_low) / 2).sum()
+    np.testing.assert_allclose(
+        network.log_prob(states[:200], jnp.asarray(plain[:200])), own + units, atol=0.05
+    )
+    for wrong, says in (
+        (replace(task, obs_dim=3), "observations of 2 entries"),
+        (replace(task, discrete=True), "whether actions are discrete"),
+        (replace(task, action_dim=3), "2 entries of an action"),
+    ):
+        with pytest.raises(InputError, match=says):
+            network_of(saved, wrong)
+    with pytest.raises(InputError, match="a function cannot be judged from the log alone"):
+        network_of(lambda s: s, task)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import slater.deep as deep
 from slater.data import Dataset, Metadata
-from slater.deep.ope.study import StudySettings, study_name
+from slater.deep.log_model.log_model import LogModelSettings, _name
 from slater.deep.task import Task, state_task
 from slater.errors import InputError
 from slater.jobs.sweep import TrainJob, refuse_other_plans
@@ -68,20 +68,20 @@ def test_a_sweep_does_not_take_a_finished_run_of_another_task_for_its_own(tmp_pa
 
 
 @pytest.mark.parametrize("other", [BOUNDS, {"horizon": 50}])
-def test_the_cache_of_studies_tells_rows_of_other_meaning_apart(other):
+def test_the_cache_of_logs_tells_rows_of_other_meaning_apart(other):
     data = pointmass()
     names = {
-        study_name(one, state_task(one, (Limit.episode(5, "c0"),), 0.9), StudySettings())
+        _name(one, state_task(one, (Limit.episode(5, "c0"),), 0.9), LogModelSettings())
         for one in (data, _stated(data, **other))
     }
     assert len(names) == 2
 
 
-def test_a_study_knows_no_limit():
-    """The same log under another limit of the same unit has the same study."""
+def test_a_log_model_knows_no_limit():
+    """The same log under another limit of the same unit has the same model."""
     data = pointmass()
     names = {
-        study_name(data, state_task(data, (Limit.episode(limit, "c0"),), 0.9), StudySettings())
+        _name(data, state_task(data, (Limit.episode(limit, "c0"),), 0.9), LogModelSettings())
         for limit in (5, 9)
     }
     assert len(names) == 1

@@ -1,182 +1,108 @@
-"""The bank that calibrates Tier 3: rows under the gates, rates from lines, and what is refused."""
+"""The bank of tasks: scores from cells, what is shipped, and what verdicts on other cells are worth."""
 
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from slater import InputError
-from slater.certify.calibration import calibration_gate, read_calibration
+from slater.certify.estimates import made_with
 from slater.cli import main
-from slater.experiments.bank import FILE, SETTINGS, read_lines, run
-from slater.experiments.bank_policies import BankPlan, RunPlan
-from slater.experiments.bank_rates import bank_rows, summary
-from slater.report.bank import draw_bank
+from slater.experiments import bank
+from slater.experiments.bank import judged, rates, read_calibration, scores
 
 
-def _lines(tasks: int = 7, policies: int = 20, seed: int = 0) -> list[dict[str, Any]]:
-    """A bank whose estimators err by their spread."""
-    rng = np.random.default_rng(seed)
-    lines = []
-    for task in range(tasks):
-        for number in range(policies):
-            truth = rng.uniform(1, 60)
-            costs = np.clip(rng.normal(truth, 5, 200 if number == 0 else 50), 0, 100)
-            lines.append(
-                {
-                    "name": f"t{task}", "task": f"task {task}", "policy": f"p{number}", "kind": "clone",
-                    "imitates": number % 4 > 0, "episodes_of_log": 100,
-                    "fingerprint": "f", "horizon": 100, "outside": 0.5 if number == 1 else 0.0, "seed": 0,
-                    "means": (costs.mean() + rng.normal(0, 2, 2)).tolist(), "spreads": [2.0, 2.0],
-                    "checks": [
-                        {"limit": x, "passes": task != 6, "error": 0.1, "weights": [0.5, 0.5],
-                         "cost_error": 0.05}
-                        for x in (10.0, 20.0, 40.0)
-                    ],
-                    "costs": costs.tolist(),
-                }
-            )  # fmt: skip
-    return lines
+def cell(task: str, seed: int = 0, error: float = 1.0, past: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Of `worlds`: two clones and a policy of the game, which is the mixture; errors in deviations."""
+    rng = np.random.default_rng([seed, *map(ord, task)])
+    rows = []
+    for kind, weight in (("clone of the log", 0.0), ("clone of group 1", 0.0), ("iterate", 1.0)):
+        mean = rng.uniform(2, 8)
+        rows.append([kind, weight, [5.0, mean], [1.0, 1.0], [5.0, mean + error * rng.standard_normal()]])
+    (_, _, said, wide, true) = rows[-1]
+    return {
+        "cell": {"world": task, "episodes": 100, "seed": seed, "settings": {}}, "limits": [10.0],
+        "said": said, "true": true, "bc_safe": [4.0, 3.0], "bc_safe_said": [[4.0, 3.1], [1.0, 0.5]],
+        "posterior": {
+            "confidence": 0.95, "at_most": {"cost": said[1] + 1.6448536 * wide[1]}, "past": list(past)
+        },
+        "members": rows,
+    }  # fmt: skip
 
 
-def test_rows_meet_the_gates_as_they_are_now() -> None:
-    rows = bank_rows(_lines())
-    assert len(rows) == 7 * 20 * 3
-    assert not any(row.gated for row in rows if row.policy == "p1")  # outside the log
-    assert not any(row.gated for row in rows if row.task == "task 6")  # the check failed
-    assert sum(row.gated for row in rows) > 300
+def of_estimates(row: dict[str, Any]) -> dict[str, Any]:
+    """The same policies as a cell of `estimates` has them."""
+    members = [[k, n, *said, *true, 20.0, *wide] for n, (k, _, said, wide, true) in enumerate(row["members"])]
+    return {
+        "cell": {"data": row["cell"]["world"]}, "limit_per_episode": row["limits"][0],
+        "estimated": row["said"], "measured": [*row["true"], 20.0], "weights": {"step 2": 1.0},
+        "posterior": row["posterior"], "members": members,
+    }  # fmt: skip
 
 
-def test_the_summary_calibrates_and_its_rates_are_at_most_nominal(tmp_path: Path) -> None:
-    found = summary(_lines(), draws=1)
-    assert (found["policies"], found["tasks"], found["episodes"]) == (140, 7, 50)
-    assert set(found["rates"]) == {"imitation", "other"}
-    assert found["calibrations"]["imitation"][0]["policies"] == 105
-    assert found["calibrations"]["other"][0]["policies"] == 35
-    for row in found["rates"]["imitation"][:2]:
-        # estimators that err by their spread: nothing that the exact interval of the rate would rule out
-        assert row["too_low_interval"][0] <= 1 - row["confidence"]
-        assert row["too_low_interval"][0] <= row["too_low"] <= row["too_low_interval"][1]
-        assert sum(one["too_low"] for one in row["by_task"].values()) == row["too_low_counts"][0]
-        assert sum(one["gated"] for one in row["by_task"].values()) == row["gated"]
-        assert row["false_pass_counts"][0] <= row["too_low_counts"][0]
-        assert row["passes"] > 20
-    record = json.loads(json.dumps(found))
-    few = read_calibration(record, 0.9, imitates=True)
-    assert few is not None
-    assert "105 policies of 7 tasks; 120" in calibration_gate(few, 0.1).reason
-    usable = read_calibration(summary(_lines(policies=30), draws=1), 0.9, imitates=True)
-    assert usable is not None
-    assert usable.confidence >= 0.9  # a stricter one where the loosest was wrong too often
-    assert calibration_gate(usable, 0.1).passed
-    # repeated draws of 200 episodes under the betting bound
-    assert {row["episodes"] for row in found["rollouts"]} == {20, 50, 100}
-    assert all(row["false_pass_interval"][0] <= 1 - row["confidence"] for row in found["rollouts"])
-    draw_bank(tmp_path / "bank", _lines(), found)
-    assert (tmp_path / "bank.png").stat().st_size > 5000
+def test_a_cell_has_the_worst_score_of_every_class() -> None:
+    row = cell("task-0")
+    policies = judged(row)
+    assert [p.what for p in policies] == ["clone", "clone", "other", "output", "bc-safe"]
+    # the mixture is one policy of the game, so that is what it is
+    assert [p.kind for p in policies] == ["clone", "clone", "played", "played", "clone"]
+    np.testing.assert_allclose(policies[3].deviation, policies[2].deviation, rtol=1e-6)
+    found = scores(policies)
+    errors = [true[1] - said[1] for _, _, said, _, true in row["members"]]
+    assert found["clone"] == pytest.approx([max(*errors[:2], -0.2), max(*np.negative(errors[:2]), 0.2), 3])
+    assert found["played"][0] == pytest.approx(errors[2], abs=1e-6)
+    assert found["mixture"][:2] == pytest.approx(found["played"][:2])
+    assert "in-sample" not in found
+    # the same numbers from a log of a simulator
+    same = scores(judged(of_estimates({**row, "bc_safe_said": None})))
+    for kind, numbers in scores(judged({**row, "bc_safe_said": None})).items():
+        assert same[kind] == pytest.approx(numbers)
+    assert judged(cell("task-0", past=("cost",))) == []
 
 
-def test_a_bank_that_is_done_is_read_and_the_last_line_of_a_policy_counts(tmp_path: Path) -> None:
-    lines = _lines(2, 5)
-    newer = {**lines[0], "costs": [1.0] * 60}
-    (tmp_path / FILE).write_text("".join(json.dumps(line) + "\n" for line in [*lines, newer]))
-    (tmp_path / SETTINGS).write_text(json.dumps({"estimators": {"version": 1}}))
-    assert len(read_lines(tmp_path)) == 10
-    assert next(line for line in read_lines(tmp_path) if line["policy"] == "p0")["costs"] == [1.0] * 60
-    assert run(tmp_path)["policies"] == 10
+def test_verdicts_under_a_bank_are_wrong_about_as_often_as_they_say() -> None:
+    record = {
+        "settings": {}, "said": "", "tasks": {f"t{k}": scores(judged(cell(f"t{k}"))) for k in range(79)}
+    }  # fmt: skip
+    calibration = read_calibration(record)
+    others = [cell(f"t{k}", 1) for k in range(400)]
+    table = {(row["what"], row["confidence"]): row for row in rates(others, (0.9, 0.95), calibration)}
+    for (what, confidence), row in table.items():
+        assert row["pass"] + row["fail"] + row["abstain"] == row["policies"]
+        assert row["interval"][0] <= 1 - confidence, what
+        assert row["room passes"] <= row["room"]
+    assert table["output", 0.9]["pass"] >= table["output", 0.95]["pass"] > 50
+    # errors twice as large as in the bank are found out
+    wrong = rates([cell(f"t{k}", 1, error=6.0) for k in range(400)], (0.9,), calibration)
+    assert next(row for row in wrong if row["what"] == "output")["interval"][0] > 0.02
+
+
+def test_the_command_sums_up_what_is_there_and_judges_cells(tmp_path, capsys) -> None:
+    rows = [cell(f"task-{k}") for k in range(20)] + [cell("task-20", past=("cost",))]
+    (tmp_path / "cells.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["reproduce", "bank", "--tasks", "0", "0", "--out", str(tmp_path)]) == 0
+    assert "| imitations of a part of the log | 20 | 3 |" in capsys.readouterr().out
     record = json.loads((tmp_path / "calibration.json").read_text())
-    assert record["tasks"] == 2
-    assert record["calibrations"] == {"imitation": [], "other": []}  # two tasks calibrate nothing
-    assert record["settings"] == {"version": 1}
+    assert record["settings"] == made_with()
+    assert set(record["tasks"]) == {f"task-{k}" for k in range(20)}
+    words = ["reproduce", "bank", "--judge", str(tmp_path)]
+    assert main([*words, "--calibration", str(tmp_path / "calibration.json")]) == 0
+    assert "| output | 95% | 20 |" in capsys.readouterr().out
+    (tmp_path / "settings.json").write_text("{}")
+    assert main(["reproduce", "bank", "--tasks", "0", "0", "--out", str(tmp_path)]) == 2
+    assert "begun with another default" in capsys.readouterr().err
 
 
-def test_bad_input_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(InputError, match="both"):
-        run(tmp_path, behaviours=tmp_path)
-    assert main(["reproduce", "bank", "--episodes", "1", "--out", str(tmp_path)]) == 2
-    assert "--episodes is 1" in capsys.readouterr().err
-    for name in ("a.safetensors", "a.hdf5"):
-        (tmp_path / name).write_bytes(b"")
-    with pytest.raises(InputError, match="b: not in both"):
-        run(tmp_path / "bank", behaviours=tmp_path, data=tmp_path, tasks=["a", "b"])
-    out = tmp_path / "begun"
-    out.mkdir()
-    (out / SETTINGS).write_text("{}")
-    with pytest.raises(InputError, match="begun with other settings"):
-        run(out, behaviours=tmp_path, data=tmp_path)
-
-
-def test_a_bank_of_nothing_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
-    for options in ({}, {"behaviours": tmp_path / "none", "data": tmp_path / "none"}):
-        with pytest.raises(InputError, match=r"holds no bank|not in both"):
-            run(tmp_path / "bank", **options)
-    assert not (tmp_path / "bank").exists()
-
-
-SHORT = {"batch_size": 16, "hidden": (8,)}
-GAME = {
-    **SHORT, "steps": 40, "model_steps": 8, "warm_steps": 4, "joint_steps": 3
-}  # fmt: skip
-#: the runs of a game compile for long, so that they are part of the whole test only
-RUNS = (
-    RunPlan("bc-safe", 0, 1, {**SHORT, "steps": 10}),
-    *((RunPlan("pdca", 1, 2, GAME),) if os.environ.get("SLATER_FULL") else ()),
-)
-TINY = BankPlan(
-    runs=RUNS,
-    multipliers=(0.0,), clone_steps=8, clones_every=9, shakes=(0.1,),
-)  # fmt: skip
-
-
-@pytest.mark.slow
-def test_one_command_makes_judges_runs_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole bank of one small log: every kind of policy, judged and run; stopped, and gone on with."""
-    from slater.certify import estimators
-    from slater.collect.recording import Recording, record_behaviour
-    from slater.data import save
-
-    small = estimators.CERTIFYING
-    monkeypatch.setattr(
-        estimators, "CERTIFYING",
-        replace(
-            small, ensemble=replace(small.ensemble, copies=2, steps=20, hidden=(8,), outcome_hidden=(8,)),
-            clones=replace(small.clones, steps=8, chunk=8, hidden=(8,)),
-        ),
-    )  # fmt: skip
-    source = Path(__file__).parents[2] / "behaviours"
-    (tmp_path / "data").mkdir()
-    save(
-        record_behaviour(source / "ballrun.safetensors", Recording(episodes=6)),
-        tmp_path / "data" / "ballrun.hdf5",
-    )
-    out = tmp_path / "bank"
-    options = {"behaviours": source, "data": tmp_path / "data", "episodes": 3, "plan": TINY}
-
-    class Stopped(Exception):
-        pass
-
-    def stop(text: str) -> None:
-        if "bc-safe" in text:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        run(out, tick=stop, **options)
-    before = read_lines(out)
-    assert before
-    record = run(out, **options)
-    lines = read_lines(out)
-    assert lines[: len(before)] == before  # what was there is as it was
-    kinds = {line["kind"] for line in lines}
-    members = {f"member of {x.algorithm}" for x in RUNS}
-    assert kinds == {"source", "shaken", "clone", "in-sample", *members}
-    assert all(line["imitates"] == (line["kind"] not in ("shaken", "member of pdca")) for line in lines)
-    assert record["policies"] == len(lines) == len({line["policy"] for line in lines})
-    assert all(len(line["costs"]) >= 3 for line in lines)
-    assert run(out, **options)["policies"] == len(lines)  # nothing is done twice
-    assert read_lines(out) == lines
+def test_bad_input_gets_one_sentence(tmp_path, capsys) -> None:
+    with pytest.raises(InputError, match="holds no cell"):
+        bank.run(tmp_path, ())
+    for args, says in (
+        (["--tasks", "5", "3"], "--tasks is 5 3"),
+        (["--judge", str(tmp_path / "none")], "holds no cells"),
+        (["--calibration", "x.json"], "--judge"),
+    ):
+        assert main(["reproduce", "bank", *args]) == 2
+        assert says in capsys.readouterr().err

@@ -26,15 +26,11 @@ def test_a_certificate_page_has_its_sentence_and_one_picture_of_evidence_per_lim
     costs = np.random.default_rng(0).binomial(20, 0.3, (50, 2)).astype(float)
     gates = [Gate("range <b>", True, "known & small.")]
     verdicts = judge_episodes(costs, ["energy", "speed <km/h>"], [8.0, 2.0], [20.0, 20.0], 0.05, gates=gates)
-    details = {
-        "episode_costs": costs.tolist(),
-        "coverage": {"logged": [[0.0, 0.0], [1.0, 2.0]], "visited": [[0.5, 1.0]]},
-        "cohorts": [{"cohort": "first", "logged": 3.0, "estimated": 2.5}],
-    }
+    details = {"episode_costs": costs.tolist()}
     certificate = Certificate("runs/a", 0.95, verdicts, 1, "50 episodes.", ("one.",), details)
     page = certificate_html(certificate.as_dict())
     pictures = _pictures(page)
-    assert len(pictures) == 5  # two limits with evidence and histogram, and where the policy goes
+    assert len(pictures) == 4  # two limits with evidence and histogram
     assert "speed &lt;km/h&gt;" in page
     assert "Do not deploy" in page
     assert {g.tag for g in pictures[0]} >= {"line", "text", "g"}

@@ -10,7 +10,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Certificate", "certify"]
+__all__ = ["Certificate", "LoggedProbability", "certify"]
 
 
 class _Callable(ModuleType):
@@ -32,6 +32,10 @@ def __getattr__(name: str) -> Any:
         from slater.certify.verdict import Certificate
 
         return Certificate
+    if name == "LoggedProbability":
+        from slater.certify.subjects import LoggedProbability
+
+        return LoggedProbability
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

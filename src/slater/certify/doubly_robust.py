@@ -86,7 +86,8 @@ def controlled(
         weight = cumulative[k][owner, step]
         earlier = np.where(step > 0, cumulative[k][owner, np.maximum(step - 1, 0)], 1.0)
         terms = weight[:, None] * costs
-        for begin, end in fits(len(chosen)):
+        # of a policy that cannot act only the weights are known, so that nothing is explained away
+        for begin, end in fits(len(chosen)) if hasattr(member, "act") else ():
             before, use = owner < begin, (owner >= begin) & (owner < end)
             q = _LinearQ(data, rows[before], horizon)
             now = q.features(data.observations[rows[before]], data.actions[rows[before]], time[before])

@@ -1,148 +1,304 @@
 """Tier 3: verdicts from the log alone, without propensities and without running the policy.
 
-Two estimators that err differently, a model ensemble and fitted Q, each fitted to several bootstraps of
-episodes, must agree. What their networks disagree about measures what the data leave open, not what all of
-them get wrong alike, so the spread also has what both got wrong about the log's own cohorts, and is inflated
-by a factor that is *calibrated* on a bank of policies of known truth (`slater.certify.calibration`). Such a
-verdict is an estimate with a measured rate of error, never a guarantee, and without a calibration it
-abstains.
+What the log says of a policy is what training asks too: the log model, fitted once and kept in the user's
+cache, and the posterior of J on it (`slater.deep.ope.posterior`), a mean and a standard deviation of every
+cost. A run and its certificate say one number. How many deviations away a bound must be was measured on
+tasks of known truth (`slater.certify.conformal`), where the log that trained a policy judged it, as here. So
+such a verdict is an estimate with a measured rate of error, never a guarantee.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from slater.certify.bounds import Interval
-from slater.certify.calibration import Calibration, calibration_gate
-from slater.certify.verdict import Evidence, Gate, LimitVerdict, decide
+from slater.certify.conformal import (
+    CLASSES,
+    Calibration,
+    calibration_gate,
+    floored,
+    shipped_calibration,
+)
+from slater.certify.ranges import Ranges, Stated
+from slater.certify.verdict import (
+    Certificate,
+    Evidence,
+    Gate,
+    LimitVerdict,
+    decide,
+    episode_limit,
+    error_of_each,
+)
+from slater.data import Dataset
+from slater.deep.log_model import log_model as logs
+from slater.deep.log_model.log_model import (
+    LogModel,
+    LogModelSettings,
+    fit_log_model,
+    settings_of,
+    suits_a_model,
+)
+from slater.deep.nets.imported import network_of
+from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.ope import posterior, rollouts
+from slater.deep.task import in_j_units, state_task
 from slater.errors import InputError
+from slater.limits import Limit, Limits, resolve_limits
+from slater.policy import Mixture
 
-__all__ = ["Opinion", "Standing", "agree", "combined", "judge_estimates", "standing"]
+__all__ = ["NOT_FITTED", "Said", "asked", "certify_candidates", "made_with", "parts_of"]
 
-#: fewest complete episodes that estimators may be fitted to
-FEWEST_EPISODES = 20
-#: largest difference between the two estimators beyond their own spread, as a share of the limit, or of what
-#: both say where both are over it
-DISAGREEMENT = 0.25
-#: largest share of what a policy does in a rollout of which the log may have nothing alike
-LARGEST_SHARE_OUTSIDE = 0.1
-#: an error over the log's cohorts counts as at least this, as a share, where estimators are weighed by it
-LEAST_ERROR = 0.05
-#: without a calibration, intervals are drawn with this many spreads (and no verdict is based on them)
-UNCALIBRATED = 2.0
-
-
-@dataclass(frozen=True)
-class Opinion:
-    """What one estimator says of every cost, per episode: a mean, and the spread of networks, both (I,)."""
-
-    estimator: str
-    mean: tuple[float, ...]
-    spread: tuple[float, ...]
+F64 = NDArray[np.float64]
+#: fewest complete episodes that a log may have; the bank's have 100 and more
+FEWEST_EPISODES = 50
+#: the gate that a fit would open, and what it says
+NOT_FITTED, CERTIFY_IT = "log model", "the log was not fitted; certify the run to fit it."
+#: of the interval that is drawn beside the verdict's: what a run says of itself
+CONFIDENCE = 0.95
+UNKNOWN = "nothing says how the policy was made: it is judged like those that were searched for."
 
 
-@dataclass(frozen=True)
-class Standing:
-    """What the two estimators of one cost got wrong about the log's own cohorts.
+def made_with() -> dict[str, Any]:
+    """Everything that decides what a log says of the default's policies, as JSON: a bank is of one such."""
+    from slater.deep.algorithms.pdca.config import PDCAConfig
 
-    weights: of each in what both say together, adding up to 1; error: root mean square of that, so weighted,
-    over the cohorts, as a share of their cost or of the limit, whichever is more.
+    record = {
+        "log_model": [logs.VERSION, dataclasses.asdict(settings_of())],
+        "posterior": [posterior.COST_PRIOR, posterior.REWARD_PRIOR, posterior.SCALES, posterior.SCALE_SPREAD,
+                      posterior.FARTHEST],
+        "rollouts": [rollouts.STEPS, rollouts.LEAST, rollouts.MOST],
+        "default": dataclasses.asdict(PDCAConfig()),
+    }  # fmt: skip
+    plain: dict[str, Any] = json.loads(json.dumps(record))
+    return plain
+
+
+def parts_of(policy: Any) -> list[tuple[float, Any]]:
+    """The policies that a policy draws one of in every episode, with their shares."""
+    if isinstance(policy, Mixture):
+        shares = zip(policy.weights, policy.members, strict=True)
+        return [(float(weight), member) for weight, member in shares if weight > 0]
+    return [(1.0, policy)]
+
+
+class Said(NamedTuple):
+    """What a log says of P policies per episode, in the data's units: reward first, then costs.
+
+    mean: (P, 1+I), by the worse word where there are two; better: (P, 1+I), by the other
+    covariance: (1+I, P, P) of the means; past: costs, and "the next observation", that an episode's past says
+    more of than a state does
     """
 
-    weights: tuple[float, float] = (0.5, 0.5)
-    error: float = 0.0
+    mean: F64
+    better: F64
+    covariance: F64
+    past: tuple[str, ...]
+
+    @property
+    def deviation(self) -> F64:
+        """Standard deviations, (P, 1+I)."""
+        return np.sqrt(np.maximum(np.einsum("upp->pu", self.covariance), 0.0))
 
 
-def standing(relative: NDArray[np.float64]) -> Standing:
-    """From the relative errors of both estimators over K cohorts, (K, 2); weights as 1 / mean square."""
-    if not len(relative):
-        return Standing(error=math.inf)
-    precision = 1.0 / (np.mean(relative**2, axis=0) + LEAST_ERROR**2)
-    weights = precision / precision.sum()
-    return Standing(
-        (float(weights[0]), float(weights[1])), float(np.sqrt(np.mean((relative @ weights) ** 2)))
-    )
+def asked(
+    data: Dataset, policies: Sequence[Any], limits: Sequence[float], gamma: float,
+    settings: LogModelSettings | None = None, cache: Path | None = None, kinds: Sequence[str] = (),
+) -> Said:  # fmt: skip
+    """The log model of `data`, fitted or from `cache`, asked about policies and mixtures in NumPy.
 
-
-def combined(
-    means: Sequence[float], spreads: Sequence[float], limit: float, own: Standing
-) -> tuple[float, float]:
-    """Two opinions as one: their weighted mean, and a spread that knows how far they are apart.
-
-    The spread has that of the networks, the distance of the two, the error over the log's cohorts, and a
-    fiftieth of the limit. What none of this shows is left to the factor.
+    limits: per episode, in the order of the data's costs; kinds: class of each policy, "" if not known. What
+    was searched for may have been so in the model of either half of the log, and is lucky there: each half is
+    asked, and the worse word counts. A log's own candidates are known again by their weights.
     """
-    weights, said = np.array(own.weights), np.array(means)
-    centre = float(weights @ said)
-    networks = math.sqrt(float(weights @ np.square(spreads)))
-    apart = math.sqrt(float(weights @ (said - centre) ** 2))
-    return centre, math.hypot(networks, apart, 0.02 * max(limit, 1e-9), own.error * max(limit, centre))
+    stated = [Limit.episode(float(x), cost) for x, cost in zip(limits, data.cost_names, strict=True)]
+    task = state_task(data, tuple(stated), gamma)
+    parts = [parts_of(policy) for policy in policies]
+    # what cannot act on these data is refused before anything is fitted
+    networks = [[network_of(member, task) for _, member in own] for own in parts]
+    log = fit_log_model(data, task, settings or settings_of(data), cache)
+    size = in_j_units(task)[:-1] / task.scale
+    every: list[PolicyNetwork] = []
+    halves: list[int | None] = []
+    places: list[list[tuple[int, int]]] = []
+    for own, kind in zip(networks, kinds or [""] * len(policies), strict=True):
+        places.append([])
+        for network in own:
+            begin = len(log.kinds) + len(every)
+            asked_of = [None] if kind in ("clone", "in-sample") or _of_log(network, log) else [0, 1]
+            every += [network] * len(asked_of)
+            halves += asked_of
+            places[-1].append((begin, begin + len(asked_of) - 1))
+    found = posterior.posterior_of(log, every, halves)
+    sign = np.append(-1.0, np.ones(task.costs))  # a small reward is worse, and a large cost
+    means, covariance = np.zeros((2, len(policies), 1 + task.costs)), []
+    for u in range(1 + task.costs):
+        weights = np.zeros((2, len(policies), len(found.mean)))
+        for row, (shares, own_places) in enumerate(zip(parts, places, strict=True)):
+            for (share, _), pair in zip(shares, own_places, strict=True):
+                by = sorted(pair, key=lambda k: -sign[u] * found.mean[k, u])
+                for which in (0, 1):
+                    weights[which, row, by[which]] += share
+        means[:, :, u] = weights @ found.mean[:, u]
+        covariance.append(weights[0] @ found.covariance[u] @ weights[0].T * size[u] ** 2)
+    return Said(means[0] * size, means[1] * size, np.stack(covariance), log.past)
 
 
-def _allowed(means: Sequence[float], spreads: Sequence[float], limit: float) -> float:
-    """How far apart two opinions may be."""
-    return DISAGREEMENT * max(limit, min(means)) + max(spreads)
+def _of_log(network: PolicyNetwork, log: LogModel) -> bool:
+    """Whether a policy is one of the log's own candidates."""
+    own, known = jax.tree.leaves(network), jax.tree.leaves(log.candidates)
+    if len(own) != len(known) or any(a.shape != b.shape[1:] for a, b in zip(own, known, strict=True)):
+        return False
+    same = [np.all(np.asarray(a) == np.asarray(b), axis=tuple(range(1, b.ndim))) for a, b in
+            zip(own, known, strict=True)]  # fmt: skip
+    return bool(np.any(np.all(same, axis=0)))
 
 
-def agree(means: Sequence[float], spreads: Sequence[float], limit: float) -> bool:
-    """Whether two opinions on one cost are near enough to each other to be one."""
-    return max(means) - min(means) <= _allowed(means, spreads, limit)
-
-
-def judge_estimates(
-    opinions: Sequence[Opinion],
-    names: Sequence[str],
-    limits: Sequence[float],
-    error: float,
+def certify_candidates(
+    data: Dataset,
+    policies: Mapping[str, Any],
     *,
-    gates: Sequence[Gate] = (),
-    standings: Sequence[Standing] | None = None,
+    limits: Limits,
+    kinds: Mapping[str, str] | None = None,
+    confidence: float = 0.95,
+    candidates: int | None = None,
+    gamma: float | None = None,
+    share: float = 1.0,
+    largest_step_cost: Stated = None,
+    largest_episode_cost: Stated = None,
+    known: Mapping[str, tuple[float, str]] | None = None,
+    settings: LogModelSettings | None = None,
+    cache: Path | None = None,
     calibration: Calibration | None = None,
-    most: Sequence[float] | None = None,
-) -> tuple[LimitVerdict, ...]:
-    """Verdicts on limits per episode, where every estimator must agree and every gate be met.
+    fit: bool = True,
+) -> list[Certificate]:
+    """Certificates of policies without memory, or mixtures of such, by name, with one fit for all.
 
-    standings: of the estimators, for every cost; equal and without error unless given. most: what an episode
-    can cost, for every cost, which no upper bound exceeds; infinite unless given.
+    kinds: the class of each (`slater.certify.conformal.CLASSES`), searched for unless known. candidates: how
+    many share the error, by default all of `policies`. calibration: by default the one that comes with the
+    package, if it was made with these settings. cache: folder of log models, or None to keep nothing. fit:
+    whether to fit the log; if not, the certificates say what keeps this tier from a verdict, without
+    estimates. Ranges as in `slater.certify.rollouts`: no upper bound is above the most that an episode can
+    cost.
     """
-    if len(opinions) < 2:
-        raise InputError(f"a verdict from the log alone needs two estimators, not {len(opinions)}.")
-    up = UNCALIBRATED if calibration is None else calibration.factor
-    down = UNCALIBRATED if calibration is None else calibration.lower_factor
-    verdicts = []
-    for i, (name, limit) in enumerate(zip(names, limits, strict=True)):
-        means = np.array([opinion.mean[i] for opinion in opinions])
-        spreads = np.array([opinion.spread[i] for opinion in opinions])
-        # an estimator's own interval is drawn with its own networks' spread; the verdict needs them together
-        evidence = tuple(
-            Evidence(
-                o.estimator, float(m), max(float(m - UNCALIBRATED * s), 0.0), float(m + UNCALIBRATED * s)
+    candidates = candidates or len(policies)
+    resolved = resolve_limits(limits, data.cost_names)
+    table = data.episodes
+    if int(table.lengths.max()) > data.horizon:
+        raise InputError(
+            f"an episode has {int(table.lengths.max())} steps, more than the horizon of {data.horizon}; "
+            "the limits are about other episodes."
+        )
+    per_episode = np.array([episode_limit(limit, gamma, data.horizon) for limit in resolved])
+    ranges = Ranges.of(data.cost_names, largest_step_cost, largest_episode_cost, known=known)
+    ranges.check_steps(data.costs, table.starts)
+    ranges.check_episodes(table.costs)
+    rates = np.array([limit.value if limit.unit == "step" else 0.0 for limit in resolved])
+    most = ranges.largest(data.horizon, rates)
+    # an episode that was cut off before the horizon says nothing of the sum that the limit is about
+    complete = int((table.timed_out | (table.complete & table.terminated)).sum())
+    if calibration is None and settings is None:
+        calibration = shipped_calibration(made_with())
+    gates = [
+        Gate("episodes", complete >= FEWEST_EPISODES,
+             f"{complete} complete episodes; {FEWEST_EPISODES} are needed."),
+        Gate("states", suits_a_model(data),
+             "observations are points of a space." if suits_a_model(data) else
+             "observations are names (one-hot), which no model of a log can move between: see "
+             "slater.certify.exact for finite problems."),
+    ]  # fmt: skip
+    ready = all(gate.passed for gate in gates)
+    if ready and not fit:
+        gates.append(Gate(NOT_FITTED, False, CERTIFY_IT))
+    said = None
+    if ready and fit:
+        classes = [(kinds or {}).get(name, "") for name in policies]
+        said = asked(
+            data, list(policies.values()), per_episode.tolist(), gamma or 0.99, settings, cache, classes
+        )
+        gates.append(_hidden(said.past))
+    found = []
+    for number, name in enumerate(policies):
+        kind = (kinds or {}).get(name, "")
+        class_ = kind or "played"
+        error = error_of_each(confidence, 1, 1, share)
+        if calibration is not None:
+            error *= calibration.share(class_, candidates)
+        # first what no fit would open
+        own = [*gates[:2], calibration_gate(calibration, class_, error), *gates[2:]]
+        found.append(
+            Certificate(
+                name, confidence,
+                _verdicts(data.cost_names, said, number, per_episode, most, calibration, class_, error, own),
+                candidates, f"{complete} logged episodes" + (", by a model fitted to them." if said else "."),
+                _assumed(calibration, class_, candidates) + (() if kind else (UNKNOWN,)),
+                {"largest": most.tolist(), "class": class_},
             )
-            for o, m, s in zip(opinions, means, spreads, strict=True)
+        )  # fmt: skip
+    return found
+
+
+def _hidden(past: Sequence[str]) -> Gate:
+    if not past:
+        return Gate(
+            "nothing hidden", True, "what came before in an episode says no more than the observation."
         )
-        centre, spread = combined(
-            means.tolist(), spreads.tolist(), limit, Standing() if standings is None else standings[i]
-        )
-        apart = float(means.max() - means.min())
-        allowed = _allowed(means.tolist(), spreads.tolist(), limit)
-        said = f"the estimators are {apart:.3g} apart; {allowed:.3g} is allowed."
-        if math.isnan(apart):
-            said = "there are no estimates to compare."
-        near = Gate("agreement", apart <= allowed, said)
-        every = (*gates, near, calibration_gate(calibration, error))
-        # a spread of 0 is never right, so an infinite factor gives an infinite bound, not one that is unknown
-        ceiling = math.inf if most is None else most[i]
-        interval = Interval(centre, max(centre - down * spread, 0.0), min(centre + up * spread, ceiling))
-        verdict, reason = decide(interval, limit, every)
+    return Gate(
+        "nothing hidden", False,
+        f"what came before in an episode says more of {' and of '.join(past)} than the observation does, so "
+        "that no estimate can be right: add to the observations what they hide.",
+    )  # fmt: skip
+
+
+def _assumed(calibration: Calibration | None, kind: str, candidates: int) -> tuple[str, ...]:
+    if calibration is None:
+        return ("this is an estimate, not a guarantee.",)
+    together = calibration.together.get(kind, 1)
+    lines = [
+        f"this is an estimate, not a guarantee: the task is taken to be like the {calibration.tasks(kind)} "
+        f"tasks of known truth on which {CLASSES[kind]} were tried ({calibration.said})."
+    ]
+    if candidates > together:
+        lines.append(f"{candidates} candidates share the error; up to {together} of this kind need not.")
+    return tuple(lines)
+
+
+def _verdicts(
+    names: Sequence[str], said: Said | None, number: int, limits: F64, most: F64,
+    calibration: Calibration | None, kind: str, error: float, gates: Sequence[Gate],
+) -> tuple[LimitVerdict, ...]:  # fmt: skip
+    """Of policy `number`; without estimates or factors there are no bounds."""
+    verdicts = []
+    up, down, condition = float("nan"), float("nan"), ""
+    if calibration is not None and np.isfinite(calibration.factors(kind, error)).all():
+        up, down = calibration.factors(kind, error)
+        condition = f"this task is like the {calibration.tasks(kind)} on which such estimates were tried"
+    for i, (name, limit) in enumerate(zip(names, limits.tolist(), strict=True)):
+        interval = Interval(float("nan"), float("nan"), float("nan"))
+        evidence: tuple[Evidence, ...] = ()
+        if said is not None:
+            mean, deviation = float(said.mean[number, 1 + i]), float(said.deviation[number, 1 + i])
+            width, better = float(floored(deviation, limit)), float(said.better[number, 1 + i])
+            interval = Interval(
+                mean,
+                float(np.maximum(better - down * width, 0.0)),
+                float(np.minimum(mean + up * width, most[i])),
+            )
+            wide = float(ndtri(CONFIDENCE)) * deviation
+            evidence = (Evidence("what a run says", mean, max(mean - wide, 0.0), mean + wide),)
+        verdict, reason = decide(interval, limit, gates)
         verdicts.append(
             LimitVerdict(
-                name, float(limit), "per episode", verdict, interval.estimate, interval.lower,
-                interval.upper, "estimates", reason, every, evidence,
+                name, limit, "per episode", verdict, interval.estimate, interval.lower, interval.upper,
+                "estimates", reason, tuple(gates), evidence, condition=condition,
             )
         )  # fmt: skip
     return tuple(verdicts)

@@ -6,7 +6,8 @@ unit of it would buy. A pool of several runs, algorithms and seeds is the same p
 
 The estimates are those that the runs made from their logs. A program that picks among many columns picks
 those whose estimates err in their favour, so `margin` holds a share of every limit back, and where columns
-have a spread (the disagreement of their estimators) the program sees cost + spread and reward - spread.
+have a spread (how sure the log is of them) the program sees cost + spread and reward - spread. Of policies
+that one log is asked about together the joint spread of a mixture counts, in a cone program.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from slater.errors import InputError
 from slater.limit_status import LimitStatus
 from slater.limits import LARGEST
-from slater.mixing import best_mixture
+from slater.mixing import best_mixture, robust_mixture
 
 __all__ = ["Column", "Frontier", "Point", "Pool", "mix", "trace"]
 
@@ -50,6 +51,9 @@ class Pool:
     columns: tuple[Column, ...]
     #: whether all estimates passed their check on the data
     trusted: bool = True
+    #: (1+I, K, K) of what is said of reward and costs, where one log says it of all columns; else spreads
+    #: add up
+    covariance: F64 | None = None
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -139,9 +143,16 @@ def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations:
     if not 0.0 <= margin < 1.0:
         raise InputError(f"the margin is {margin:g}; it is a share of the limit, at least 0 and below 1.")
     reward, costs = pool.bounds(deviations)
-    unit = np.maximum(given, 1e-3 * np.maximum(np.abs(costs).max(axis=0), 1e-12))
-    best = best_mixture(reward, costs, given * (1.0 - margin), unit=unit, slack=1e-9, least_weight=1e-6)
     mean_reward, mean_costs = pool.bounds(0.0)
+    if pool.covariance is None:
+        unit = np.maximum(given, 1e-3 * np.maximum(np.abs(costs).max(axis=0), 1e-12))
+        best = best_mixture(reward, costs, given * (1.0 - margin), unit=unit, slack=1e-9, least_weight=1e-6)
+        spread = best.weights @ np.column_stack([mean_reward - reward, costs - mean_costs])
+    else:
+        means = np.column_stack([mean_reward, mean_costs])
+        best = robust_mixture(means, pool.covariance, given * (1.0 - margin), (deviations, deviations))
+        joint = np.einsum("a,uab,b->u", best.weights, pool.covariance, best.weights)
+        spread = deviations * np.sqrt(np.maximum(joint, 0.0))
     chosen = {
         column.name: float(weight)
         for column, weight in zip(pool.columns, best.weights, strict=True)
@@ -151,7 +162,8 @@ def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations:
     known = LimitStatus.WITHIN if pool.trusted else LimitStatus.NOT_KNOWN
     return Point(
         tuple(given.tolist()), float(best.weights @ mean_reward), tuple((best.weights @ mean_costs).tolist()),
-        float(best.weights @ reward), tuple((best.weights @ costs).tolist()),
+        float(best.weights @ mean_reward - spread[0]),
+        tuple((best.weights @ mean_costs + spread[1:]).tolist()),
         tuple(best.prices.tolist()) if within else (float("nan"),) * len(given), within,
         known if within else LimitStatus.ABOVE, chosen,
     )  # fmt: skip

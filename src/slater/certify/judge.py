@@ -8,18 +8,26 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from slater.certify.calibration import Calibration
+from slater.certify.conformal import Calibration
 from slater.certify.held_out import certifying_part, independence, own_actions, own_episodes
 from slater.certify.ledger import Entry, enter
 from slater.certify.ranges import Stated
-from slater.certify.subjects import Origin, Subject, check_fits, find_policy, on_rows
-from slater.certify.verdict import Certificate, Gate, with_gate
+from slater.certify.subjects import (
+    LoggedProbability,
+    Origin,
+    Subject,
+    check_fits,
+    find_policy,
+    on_rows,
+)
+from slater.certify.verdict import Certificate, with_gate
 from slater.data import Dataset
 from slater.errors import InputError
 from slater.limits import Limit, Limits, limit_list, resolve_limits
 from slater.policy import Mixture
+from slater.runs.held_out import training_part
 
-__all__ = ["Subject", "certify", "certify_many", "find_policy"]
+__all__ = ["LoggedProbability", "Subject", "certify", "certify_many", "find_policy"]
 
 #: who has seen the largest cost of a step that a policy's file knows
 TRAINING_LOG = "the log that trained the policy"
@@ -110,17 +118,18 @@ def certify_many(
     - `own`: logged episodes of one policy itself; `env`: a simulator to run policies in, for `episodes`
       episodes or, with `at_most`, until every limit is decided (tier "rollouts");
     - `data` with propensities and a policy that knows its likelihood (tier "propensities");
-    - `data` (tier "estimates"), by default those of the run, which are fitted to once for all candidates.
-      `fit=False` fits no estimators: it says at once what keeps that tier from a verdict. cache: folder of
-      fitted studies, by default the user's.
+    - `data` (tier "estimates"), by default those of the run: the model that is fitted to them once, for
+      training and for all candidates. `fit=False` fits nothing: it says at once what keeps that tier from a
+      verdict. cache: folder of fitted logs, by default the user's.
 
-    Of data, episodes that trained a policy do not judge it. candidates: how many policies are judged
+    By propensities, episodes that trained a policy do not judge it; estimates are calibrated as made from
+    what trained it. candidates: how many policies are judged
     together, by default those that are given. largest_step_cost, largest_episode_cost: what a step and an
     episode cost at most, one number or by name; by default what a step of the data that trained the policy
     cost at most, else what the environment says. largest_weight: how many times as likely as in the log an
-    action can be at most under the policy, with propensities. plan: say what would decide the limits that are
-    left open (`details["plan"]`); `own` episodes may then be looked at as they come. horizon: steps of an
-    episode, by default the policy's, then that of the evidence.
+    action can be at most under the policy, with propensities. plan: `own` episodes are a trial that is
+    looked at as they come. What would decide limits that are left open is in `details["plan"]`. horizon:
+    steps of an episode, by default the policy's, then that of the evidence.
     """
     subjects = [find_policy(policy) for policy in policies]
     if not subjects:
@@ -129,6 +138,13 @@ def certify_many(
         raise InputError("give either the policy's own episodes or an environment to run it in, not both.")
     if own is not None and len(subjects) > 1:
         raise InputError("logged episodes are of one policy; certify the candidates one by one.")
+    if (env is not None or own is not None) and any(
+        isinstance(one.policy, LoggedProbability) for one in subjects
+    ):
+        raise InputError(
+            "probabilities of logged actions cannot act in an environment, nor have episodes of their own: "
+            "give a log with propensities."
+        )
     counts: dict[str, Any] = {
         "horizon": horizon, "number of candidates": candidates, "number of episodes": episodes,
         "most episodes": at_most, "seed": seed, "number of workers": workers,
@@ -161,7 +177,7 @@ def certify_many(
         ]  # fmt: skip
     else:
         found = _by_log(subjects, data, asked, {"calibration": calibration, "fit": fit, "cache": cache})
-    if plan:
+    if plan or any(one.verdict == "abstain" for one in found):
         from slater.certify.plan import with_plan
 
         log = None if own is not None or env is not None else subjects[0].origin.read(data)
@@ -208,7 +224,7 @@ def _likelihood_known(policy: Any) -> bool:
 def _by_log(
     subjects: Sequence[Subject], data: str | Path | Dataset | None, asked: _Asked, options: Mapping[str, Any]
 ) -> list[Certificate]:
-    """By propensities where those can speak, else by estimates, fitted once to each part that judges."""
+    """By propensities where those can speak, else by estimates, of one fit for all that one log trained."""
     subjects, whole = on_rows(subjects, subjects[0].origin.read(data))
     known = subjects[0].origin
     place = known.data if data is None or isinstance(data, Dataset) else data
@@ -222,27 +238,16 @@ def _by_log(
     asked = replace(asked, share=entry.share if entry.said else 1.0)
     found: dict[int, Certificate] = {}
     waiting: dict[tuple[Any, ...], list[int]] = {}
-    parts: dict[int, tuple[Dataset, list[Gate]]] = {}
+    parts: dict[int, Dataset] = {}
     silent: dict[int, str] = {}
     for number, subject in enumerate(subjects):
         check_fits(subject.policy, whole)
         origin = subject.origin
-        part, gate = certifying_part(whole, origin.held_out, origin.fingerprint, origin.trained_on)
-        horizon = asked.horizon or origin.horizon
-        if horizon is not None and horizon != part.metadata.horizon:
-            part = replace(part, metadata=replace(part.metadata, horizon=horizon))
-        alone = independence(part)
-        parts[number] = part, [gate] if alone.passed else [alone, gate]
-        if part.propensity is not None and _likelihood_known(subject.policy):
-            from slater.certify.propensities import certify_propensities
-
-            weighted = certify_propensities(
-                part, subject.policy, largest=asked.largest_weight, share=asked.share,
-                **asked.of(subject, part),
-            )  # fmt: skip
+        if whole.propensity is not None and _likelihood_known(subject.policy):
+            weighted = _weighted(subject, whole, asked)
             closed = [g.reason for limit in weighted.limits for g in limit.gates if not g.passed]
-            # where the weights can say nothing (long episodes), the estimators may still
-            if not closed:
+            # where the weights can say nothing (long episodes, or data that trained), estimates may still
+            if not closed or isinstance(subject.policy, LoggedProbability):
                 found[number] = weighted
                 continue
             silent[number] = closed[0]
@@ -251,45 +256,67 @@ def _by_log(
                 "a largest weight is about propensities, and the data have none, or the policy does not say "
                 "how likely its actions are."
             )
+        # the log that trained a policy says of it what the run said, and that is calibrated
+        part = _as_long(training_part(whole, origin.held_out), asked, origin)
+        assert isinstance(part, Dataset)
+        parts[number] = part
         limits = _limits(asked.limits, origin, part.cost_names)
         key = (part.fingerprint, part.horizon, origin.gamma, limits, tuple(origin.largest_step_cost.items()))
         waiting.setdefault(key, []).append(number)
     for members in waiting.values():
-        for number, one in _estimated(subjects, members, parts, asked, options).items():
+        for number, one in _estimated(subjects, members, parts[members[0]], asked, options).items():
             why = silent.get(number)
             silence = [] if why is None else [f"propensities decide nothing here: {why}"]
-            found[number] = replace(one, assumptions=(*one.assumptions, *silence))
-    for number, (_, gates) in parts.items():
-        said = [entry.said] if entry.said else []
-        found[number] = replace(found[number], assumptions=(*found[number].assumptions, *said))
-        for gate in reversed(gates):
-            found[number] = with_gate(found[number], gate)
-    return [found[number] for number in range(len(subjects))]
+            alone = independence(parts[number])
+            one = replace(one, assumptions=(*one.assumptions, *silence))
+            found[number] = one if alone.passed else with_gate(one, alone)
+    said = (entry.said,) if entry.said else ()
+    return [
+        replace(found[number], assumptions=(*found[number].assumptions, *said))
+        for number in range(len(subjects))
+    ]
+
+
+def _as_long(part: Any, asked: _Asked, origin: Origin) -> Any:
+    """The part of a log with the horizon that is asked for, or that the policy was trained with."""
+    horizon = asked.horizon or origin.horizon
+    if horizon is None or horizon == part.metadata.horizon:
+        return part
+    return replace(part, metadata=replace(part.metadata, horizon=horizon))
+
+
+def _weighted(subject: Subject, whole: Dataset, asked: _Asked) -> Certificate:
+    """By propensities, of episodes that did not train the policy."""
+    from slater.certify.propensities import certify_propensities
+
+    origin = subject.origin
+    part, gate = certifying_part(whole, origin.held_out, origin.fingerprint, origin.trained_on)
+    part = _as_long(part, asked, origin)
+    found = certify_propensities(
+        part, subject.policy, largest=asked.largest_weight, share=asked.share, **asked.of(subject, part)
+    )
+    alone = independence(part)
+    for one in (gate, *(() if alone.passed else (alone,))):
+        found = with_gate(found, one)
+    return found
 
 
 def _estimated(
-    subjects: Sequence[Subject],
-    members: Sequence[int],
-    parts: Mapping[int, tuple[Dataset, list[Gate]]],
-    asked: _Asked,
+    subjects: Sequence[Subject], members: Sequence[int], part: Dataset, asked: _Asked,
     options: Mapping[str, Any],
-) -> dict[int, Certificate]:
+) -> dict[int, Certificate]:  # fmt: skip
     """Certificates by estimates of candidates that one part of the log judges."""
-    from slater.certify.opinions import certify_candidates
+    from slater.certify.estimates import certify_candidates
+    from slater.deep.log_model.log_model import cache_folder
 
-    cache = options["cache"]
-    if options["fit"] and cache is None:
-        from slater.deep.ope.study import cache_folder
-
-        cache = cache_folder()
-    part = parts[members[0]][0]
     # one name may be given twice
     names = {f"{subjects[k].name} ({k + 1})" if len(members) > 1 else subjects[k].name: k for k in members}
     arguments = asked.of(subjects[members[0]], part)
     del arguments["name"]
     certificates = certify_candidates(
-        part, {name: subjects[k].policy for name, k in names.items()}, cache=cache,
-        imitates=[name for name, k in names.items() if subjects[k].origin.imitates],
-        calibration=options["calibration"], fit=options["fit"], share=asked.share, **arguments,
+        part, {name: subjects[k].policy for name, k in names.items()},
+        kinds={name: subjects[k].kind for name, k in names.items()},
+        cache=options["cache"] or cache_folder(), calibration=options["calibration"], fit=options["fit"],
+        share=asked.share, **arguments,
     )  # fmt: skip
     return dict(zip(members, certificates, strict=True))

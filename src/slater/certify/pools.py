@@ -19,7 +19,7 @@ from slater.data import Dataset
 from slater.disk import make_folder, write_atomic
 from slater.errors import InputError, InputWarning
 from slater.limit_status import LimitStatus
-from slater.limits import Limit, Limits, limit_list, resolve_limits
+from slater.limits import Limits, limit_list, resolve_limits
 from slater.policy import Contract, Mixture, save
 from slater.runs import SavedRun, is_run, open_run
 from slater.runs.trained_on import TrainedOn
@@ -139,42 +139,21 @@ def _groups_of(rows: NDArray[np.float64]) -> NDArray[np.str_]:
 
 
 def pool_of_policies(
-    policies: Mapping[str, Any],
-    data: Dataset,
-    limits: Sequence[float],
-    gamma: float,
-    *,
-    cache: Path | None = None,
-    settings: Any = None,
-) -> Pool:
-    """Any policies without memory as columns, judged by a model ensemble of `data` (limits per episode).
+    policies: Mapping[str, Any], data: Dataset, limits: Sequence[float], gamma: float, *,
+    cache: Path | None = None, settings: Any = None,
+) -> Pool:  # fmt: skip
+    """Any policies without memory as columns, by what `data` say of them together (limits per episode).
 
-    What the ensemble and fitted Q say of a cost apart from each other, and their error over the log's own
-    cohorts, are part of its spread. settings: a
-    `slater.deep.ope.study.StudySettings`, by default those of certificates.
+    settings: a `slater.deep.log_model.log_model.LogModelSettings`, by default those of a run.
     """
-    from slater.certify.estimates import combined
-    from slater.certify.estimators import estimators_of
+    from slater.certify.estimates import asked
 
-    stated = [Limit.episode(float(x), name) for x, name in zip(limits, data.cost_names, strict=True)]
-    estimators = estimators_of(data, stated, gamma, settings, cache)
-    standings = estimators.standings(estimators.check(), limits)
-    # an error that is not known, because no cohort can be compared, counts as all of the cost
-    standings = [replace(one, error=min(one.error, 1.0)) for one in standings]
-    columns = []
-    for name, said in zip(policies, estimators.judged(list(policies.values())), strict=True):
-        both = [
-            combined(
-                [o.mean[i] for o in said.opinions], [o.spread[i] for o in said.opinions], limit, standings[i]
-            )
-            for i, limit in enumerate(limits)
-        ]
-        columns.append(
-            Column(
-                name, said.reward, tuple(c for c, _ in both), said.reward_spread, tuple(s for _, s in both)
-            )
-        )
-    return Pool(tuple(data.cost_names), tuple(columns))
+    said = asked(data, list(policies.values()), limits, gamma, settings, cache)
+    columns = tuple(
+        Column(name, float(mean[0]), tuple(mean[1:].tolist()), float(spread[0]), tuple(spread[1:].tolist()))
+        for name, mean, spread in zip(policies, said.mean, said.deviation, strict=True)
+    )
+    return Pool(tuple(data.cost_names), columns, not said.past, said.covariance)
 
 
 def mix_policies(
@@ -193,7 +172,7 @@ def mix_policies(
     Every policy is judged anew from `data`, so that files, runs and algorithms without estimates compare.
     gamma: discount of the estimators where no policy says its own.
     """
-    from slater.certify.acting import parts_of
+    from slater.certify.estimates import parts_of
 
     _refuse_run(out)
     subjects = [(place, find_policy(place)) for place in places]
@@ -261,8 +240,8 @@ def mixed_contract(
         members=tuple((weight, name) for name, weight in point.weights.items()),
         largest_step_cost=tuple(max(o.largest_step_cost[cost] for o in origins) for cost in first.costs)
         if known else (),
-        imitates=all(origin.imitates for origin in origins), trained_on=TrainedOn.join(trained).text(),
-        held_out=first.held_out if one_hold_out else None,
+        imitates=all(one.imitates for one in contracts if isinstance(one, Contract)),
+        trained_on=TrainedOn.join(trained).text(), held_out=first.held_out if one_hold_out else None,
     )  # fmt: skip
 
 

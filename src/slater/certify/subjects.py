@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from slater.data import Dataset, ReadOptions
 from slater.data import load as load_data
@@ -25,7 +26,7 @@ from slater.runs import Result, SavedRun, is_run, open_run
 from slater.runs.held_out import HeldOut, read_held_out
 from slater.runs.trained_on import TrainedOn
 
-__all__ = ["Origin", "Subject", "check_fits", "find_policy", "on_rows"]
+__all__ = ["LoggedProbability", "Origin", "Subject", "check_fits", "find_policy", "on_rows"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Origin:
         largest_step_cost: of each cost, in the data that trained it; {} if not known.
         data, reading: where those data were, and how they were read.
         fingerprint, trained_on, held_out: what they were: as a whole, by episode, and what was kept from it.
-        imitates: whether it was made by imitation alone.
+        kind: what it is, a class of `slater.certify.conformal`; "" if nothing says so.
 
     """
 
@@ -53,7 +54,7 @@ class Origin:
     fingerprint: str | None = None
     trained_on: TrainedOn | None = None
     held_out: HeldOut | None = None
-    imitates: bool = False
+    kind: str = ""
 
     @classmethod
     def of_contract(cls, contract: Contract) -> Origin:
@@ -68,7 +69,7 @@ class Origin:
         return cls(
             contract.costs, contract.limits, contract.gamma, contract.horizon,
             dict(zip(contract.costs, contract.largest_step_cost, strict=False)), contract.data,
-            contract.reading, contract.fingerprint, trained, kept, contract.imitates,
+            contract.reading, contract.fingerprint, trained, kept, _kind(contract),
         )  # fmt: skip
 
     @classmethod
@@ -79,7 +80,8 @@ class Origin:
         task, made = run.task, run.run
         return cls(
             task.costs, made.limits, task.gamma, task.horizon, {}, made.data, made.reading, made.fingerprint,
-            None, read_held_out(run.folder), find(made.algorithm, made.preset).imitates,
+            None, read_held_out(run.folder),
+            "clone" if find(made.algorithm, made.preset).imitates else "played",
         )  # fmt: skip
 
     def read(self, data: str | Path | Dataset | None) -> Dataset:
@@ -99,6 +101,44 @@ class Origin:
         return load_data(data, ReadOptions.from_json(reading) if told else None)
 
 
+def _kind(contract: Contract) -> str:
+    """What a lone policy is, by the name of the member that it was (`slater.runs.result.Member.name`)."""
+    name = contract.members[0][1] if contract.members else ""
+    if contract.imitates or name.startswith("an imitation of "):
+        return "clone"
+    return "in-sample" if "in-sample " in name else "played"
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedProbability:
+    """A policy of which only the probability (or density) of every logged action is known: a column, (N,).
+
+    It cannot act, but a log with propensities can judge it.
+    """
+
+    column: NDArray[np.float64]
+
+    def __init__(self, column: ArrayLike) -> None:
+        """Numbers from 0, one per row of the log that is to judge."""
+        values = np.asarray(column, dtype=np.float64)
+        if values.ndim != 1 or not (np.isfinite(values) & (values >= 0)).all():
+            raise InputError(
+                "the probabilities of logged actions must be one number from 0 per row of the log."
+            )
+        object.__setattr__(self, "column", values)
+
+    def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
+        """Of the rows of the log, all of them, (N,)."""
+        del actions
+        if len(observations) != len(self.column):
+            raise InputError(
+                f"there are {len(self.column)} probabilities of logged actions, and the log that judges has "
+                f"{len(observations)} rows; give one for each."
+            )
+        with np.errstate(divide="ignore"):
+            return np.log(self.column)
+
+
 @dataclass(frozen=True)
 class Subject:
     """A policy to be judged, and what is known about it: a name, how it was made, where it lies."""
@@ -110,6 +150,12 @@ class Subject:
     folder: Path | None = None
     #: of its file as it is now; "" for what is no file
     digest: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Its class in `slater.certify.conformal`: a mixture of several is one, whatever else is known."""
+        several = isinstance(self.policy, Mixture) and len(self.policy.members) > 1
+        return "mixture" if several else self.origin.kind
 
     @property
     def identity(self) -> str:
@@ -141,9 +187,12 @@ def find_policy(policy: Any) -> Subject:
             raise InputError("this result has no folder to read its policy from.")
         policy = policy.folder
     if not isinstance(policy, str | Path):
-        if not isinstance(policy, Policy) and not callable(policy):
+        if not isinstance(policy, Policy | LoggedProbability) and not callable(policy):
             raise InputError(f"a {type(policy).__name__} is neither a policy nor a function.")
-        return _told(Subject(policy, getattr(policy, "__name__", type(policy).__name__)))
+        found = Subject(policy, getattr(policy, "__name__", type(policy).__name__))
+        if isinstance(policy, LoggedProbability):  # another column is another policy
+            return replace(found, digest=hashlib.sha256(policy.column.tobytes()).hexdigest())
+        return _told(found)
     place = Path(policy)
     text = str(policy)
     if not place.exists() and ":" in text and "/" not in text:

@@ -21,9 +21,9 @@ class Options:
     """Say whether a policy keeps its limits: pass, fail or abstain for each, with bounds and reasons.
 
     The best evidence that is given speaks: episodes of the policy itself (--own FILE, or --env ID to run it),
-    else propensities in the data, else estimates from the data, which are shown and decide only where a bank
-    of policies of known truth has calibrated them. certificate.json and certificate.html go beside the
-    policy. The exit code is 0 for pass, 1 for fail, 4 for abstain, 2 for bad input.
+    else propensities in the data, else what the log says, with bounds that were calibrated on tasks of known
+    truth. Where it does not decide, it says how many trial episodes would. certificate.json and .html go
+    beside the policy. The exit code is 0 for pass, 1 for fail, 4 for abstain, 2 for bad input.
 
     Examples:
         slater certify runs/first --data ball.hdf5 --limit 20
@@ -41,7 +41,7 @@ class Options:
     """folder of a run, a .safetensors or .onnx file, or MODULE:FUNCTION; several are candidates, which share
     the error and, with the log alone, one fit"""
     data: str | None = None
-    """logged data; by default those of the run, of which the episodes that were held out judge"""
+    """logged data; by default those of the run"""
     limit: Repeated = ()
     """limit on a cost, as in `slater train`; by default the run's"""
     confidence: float = 0.95
@@ -69,8 +69,8 @@ class Options:
     """with propensities: how many times as likely as in the log an action can be at most under the policy;
     the bounds get narrower. Known by itself where every action was always logged with one probability"""
     plan: bool = False
-    """say how many trial episodes would decide the limits that are left open; with --own, a trial under way:
-    its bounds hold at all looks together, so that it may be looked at every day"""
+    """with --own, a trial under way: its bounds hold at all looks together, so that it may be looked at every
+    day"""
     horizon: int | None = None
     """steps of an episode; by default as in training, or as the evidence says"""
     deterministic: bool = False
@@ -130,11 +130,8 @@ def run(args: list[str]) -> int:
     print(f"{found[0].sentence}\n\n{found[0].table()}\n\n{found[0].evidence_from}")
     for line in found[0].assumptions:
         print(f"taken for granted: {line}")
-    if options.plan:
-        for plan in found[0].details.get("plan", ()):
-            print(f"to do: {plan['sentence']} Record them, and give them with --own FILE --plan.")
-    elif found[0].verdict == "abstain":
-        print("what would decide it: the same with --plan")
+    for plan in found[0].details.get("plan", ()):
+        print(f"to do: {plan['sentence']} Record them, and give them with --own FILE --plan.")
     if folders[0] is not None:
         print(f"certificate.json and .html are in {folders[0]}, earlier ones in certificates.jsonl")
     return code

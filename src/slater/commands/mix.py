@@ -57,7 +57,7 @@ def run(args: list[str]) -> int:
             )
         point = mix_runs(options.runs, options.limit, options.out, margin=options.margin)
     else:
-        from slater.deep.ope.study import cache_folder
+        from slater.deep.log_model.log_model import cache_folder
 
         point = mix_policies(
             options.runs, options.limit, options.out, data=options.data, margin=options.margin,

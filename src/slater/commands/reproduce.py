@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from slater.commands.parse import Named, Positional, Repeated, parse, pick_name
+from slater.commands.parse import Named, Positional, parse, pick_name
 from slater.errors import InputError
 
 __all__ = ["EXPERIMENTS", "ReproduceArgs", "run"]
@@ -22,7 +22,7 @@ EXPERIMENTS = {
     "verdicts": "how often verdicts of every rigorous kind are wrong, on known worlds",
     "table2": "Bullet Safety Gym: tasks, algorithms, limits and seeds (the paper's Table 2)",
     "figure2": "Real-World RL: reward and cost against iterations (the paper's Figure 2)",
-    "bank": "policies of known truth, which calibrate verdicts from the log alone",
+    "bank": "random small tasks of known truth, which calibrate verdicts from the log alone",
     "worlds": "bare logs of small worlds: what is said beside what is true",
     "estimates": "logs: estimates of their own policies and of mixtures, beside the simulator",
     "tables": "tables, figures and report anew from folders of table2 or figure2",
@@ -68,60 +68,73 @@ class ReproduceArgs:
 
 @dataclass(frozen=True)
 class BankArgs:
-    """Make policies of known truth, judge them by estimates from the log, and calibrate those estimates.
+    """Compare what logs of random small tasks say with the truth, and calibrate verdicts by it.
 
-    Of every task part of the log's episodes train policies of several kinds, the rest judges them, and
-    the simulator tells the truth. bank.jsonl (a line per policy), calibration.json and a picture go to the
-    folder OUT; a bank that was stopped goes on, and without BEHAVIOURS and DATA it is summed up as it is. A
-    calibration decides verdicts only if it rests on 120 policies of 6 tasks.
+    A task is a cell as in `slater reproduce worlds`, of the default. Cells go to OUT/cells.jsonl, the scores
+    of every task to OUT/calibration.json, which is what the package ships as
+    slater/certify/calibration.json; a stopped command goes on where it was, and two may make other tasks in
+    one folder. With --judge the cells of `slater reproduce worlds` and `reproduce estimates` are judged under
+    a calibration instead: how many verdicts pass, fail and are left open, and how many pass falsely.
 
     Examples:
-        slater reproduce bank --behaviours behaviours --data data --out runs/bank
-        slater reproduce bank --behaviours behaviours --data data --task ballrun --task carrun
-        slater reproduce bank --out runs/bank
+        slater reproduce bank --tasks 0 80 --out runs/bank
+        slater reproduce bank --judge runs/worlds runs/estimates
+        slater reproduce bank --judge runs/worlds --calibration runs/bank/calibration.json
 
     """
 
-    behaviours: Path | None = None
-    """folder of behaviour files, NAME.safetensors"""
-    data: Path | None = None
-    """folder of their datasets, NAME.hdf5"""
-    task: Repeated = ()
-    """NAME of a behaviour, repeated for several; all whose data are there unless given"""
+    tasks: tuple[int, int] = (0, 80)
+    """from this task of the family to before that one"""
+    seed: int = 0
+    """of logs and runs"""
     out: Path = Path("runs/bank")
     """output folder"""
-    episodes: int = 50
-    """episodes that tell a policy's truth"""
+    judge: tuple[Path, ...] = ()
+    """folders of cells to judge"""
+    calibration: Path | None = None
+    """with --judge: a calibration.json; the package's unless given"""
     json: bool = False
     """print JSON"""
 
 
 def _bank(options: BankArgs) -> int:
     from slater.experiments import bank
-    from slater.report.bank import draw_bank
+    from slater.threads import use_one_thread
 
-    if options.episodes < 2:
-        raise InputError(f"--episodes is {options.episodes}; the truth needs at least 2, better 50.")
-    console = Console(stderr=True)
-    result = bank.run(
-        options.out, behaviours=options.behaviours, data=options.data, tasks=options.task,
-        episodes=options.episodes, tick=console.print,
-    )  # fmt: skip
-    draw_bank(options.out / "bank", bank.read_lines(options.out), result)
-    if options.json:
-        print(json.dumps(result))
-        return 0
-    print(f"{result['policies']} policies of {result['tasks']} tasks")
-    for kind, row in ((kind, row) for kind, rows in result["rates"].items() for row in rows):
-        wrong, gated = row["too_low_counts"]
-        passed, over = row["false_pass_counts"]
-        low, high = row["too_low_interval"]
-        print(
-            f"{kind} {row['confidence']:.1%}: upper bound too low for {wrong} of {gated} that met every gate "
-            f"({low:.1%} to {high:.1%}); {passed} of {over} over a limit passed; of {row['pairs']} verdicts "
-            f"{row['passes']} pass and {row['fails']} fail"
+    if options.judge:
+        return _judge(options)
+    if options.calibration is not None:
+        raise InputError("--calibration is what cells are judged under; give their folders with --judge.")
+    first, last = options.tasks
+    if not 0 <= first <= last:
+        raise InputError(
+            f"--tasks is {first} {last}; give the first task, from 0, and the one to stop before."
         )
-    print(f"bank.jsonl, calibration.json and bank.png are in {options.out}")
+    use_one_thread()
+    told = Console(stderr=True)
+    record = bank.run(
+        options.out, range(first, last), options.seed, lambda text: told.print(text, highlight=False)
+    )
+    text = bank.table(record)
+    (options.out / "bank.md").write_text(text)
+    print(json.dumps(record) if options.json else f"{record['said']}\n\n{text}")
+    return 0
+
+
+def _judge(options: BankArgs) -> int:
+    from slater.disk import read_json, read_json_lines
+    from slater.experiments import bank
+
+    own = None
+    if options.calibration is not None:
+        own = bank.read_calibration(read_json(options.calibration, "a calibration"))
+    rows = []
+    for folder in options.judge:
+        if not (folder / bank.CELLS).is_file():
+            raise InputError(f"{folder} holds no cells; make some with slater reproduce worlds or estimates.")
+        rows += read_json_lines(folder / bank.CELLS)
+    found = bank.rates(rows, (0.9, 0.95), own)
+    print(json.dumps(found) if options.json else bank.rates_table(found))
     return 0
 
 

@@ -13,26 +13,25 @@ __all__ = ["print_verdicts"]
 
 
 def print_verdicts(folders: Sequence[Path], whole: Any, *, fit: bool) -> None:
-    """What the held-out episodes of `whole` say of finished runs, which all kept the same.
+    """What a log says of finished runs, which all kept the same episodes of it from training.
 
-    fit: whether to fit estimators to them where those could decide something; if not, the lines say at once
-    what keeps them from a verdict.
+    fit: whether to fit the log where that could decide something; if not, the lines say at once what keeps it
+    from a verdict.
     """
+    from slater.certify.estimates import NOT_FITTED
     from slater.certify.judge import certify
-    from slater.certify.opinions import NOT_FITTED
 
     if not folders:
         return
     kept = read_held_out(folders[0])
     count = len(kept.episodes) if kept else 0
     several = len(folders) > 1
-    shared = f"verdicts on {count} held-out episodes, the same for every run, which share the error:"
-    print(shared if several else f"verdict on {count} held-out episodes:")
+    print(f"verdict{'s, which share the error' * several} ({count} episodes were held out):")
     for folder in folders:
         name = f"{folder.name}: " if several else ""
         try:
             found = certify(folder, whole, candidates=len(folders), fit=False)
-            # estimators take half a minute, which is spent only where they could decide something
+            # a fit takes half a minute, which is spent only where it could decide something
             if fit and any(gate.name == NOT_FITTED for limit in found.limits for gate in limit.gates):
                 found = certify(folder, whole, candidates=len(folders))
             lines = [str(limit) for limit in found.limits]

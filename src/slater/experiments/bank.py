@@ -1,136 +1,222 @@
-"""The bank of policies of known truth that calibrates verdicts from the log alone (Tier 3).
+"""The bank of tasks of known truth that calibrates verdicts from the log alone, and what verdicts do
+elsewhere.
 
-The episodes of a log are split. By the part that judges, the estimators of Tier 3 are fitted, as a
-certificate fits them; the rest trains the policies (`slater.experiments.bank_policies`), and each of
-them is judged and then run in the simulator. A line of `bank.jsonl` has what the estimators said, the gates'
-numbers and the cost of every episode, so that rates (`slater.experiments.bank_rates`) are made anew from
-it. A bank that was stopped goes on; one that was begun with other settings is refused.
+A task of the bank is a cell of `slater.experiments.worlds`: a bare log of one of the family's random tasks,
+the default's run on it, and, of every policy that it kept and of its mixture, what was said and what is so.
+Its scores (`slater.certify.conformal`) are the worst of each class. Tasks on which the past matters are not
+in the bank, as certificates abstain there.
+
+The same rows of other tasks, and of logs of simulators (`slater.experiments.estimates`), show what verdicts
+under a calibration are worth: each policy is judged at its run's limits.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slater.disk import append_json_line, read_json_lines, write_atomic
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from slater.certify.bounds import share_lower, share_upper
+from slater.certify.conformal import (
+    CLASSES,
+    Calibration,
+    class_of,
+    floored,
+    shipped_calibration,
+    standardised,
+)
+from slater.disk import read_json_lines, write_atomic
 from slater.errors import InputError
-from slater.experiments.bank_policies import BankPlan, BankTask, Candidate, candidates_of, open_task
-from slater.experiments.bank_rates import Line, summary
 
-__all__ = ["read_lines", "run"]
+__all__ = ["Judged", "judged", "rates", "run", "table"]
 
-FILE, SETTINGS, CALIBRATION = "bank.jsonl", "settings.json", "calibration.json"
+F64 = NDArray[np.float64]
+CELLS, SETTINGS, CALIBRATION = "cells.jsonl", "settings.json", "calibration.json"
+ERRORS = (0.2, 0.1, 0.05, 0.025)
+#: by what share of a limit a policy is below it where a verdict is hoped for
+ROOM = 0.2
 
 
-def read_lines(folder: Path) -> list[Line]:
-    """What the bank in `folder` holds, of every policy the last line; nothing where there is none."""
-    found = read_json_lines(folder / FILE) if (folder / FILE).exists() else []
-    return list({(line["task"], line["policy"]): line for line in found}.values())
+@dataclass(frozen=True)
+class Judged:
+    """A policy of known truth: what a log said of its costs per episode, and what is so, (I,) each.
+
+    kind: its class; what: "output" of the run, "clone" of the log, "bc-safe" or "other"
+    """
+
+    task: str
+    what: str
+    kind: str
+    mean: F64
+    deviation: F64
+    truth: F64
+    limits: F64
+
+
+def judged(row: Mapping[str, Any]) -> list[Judged]:
+    """The policies of a cell of `worlds` or of `estimates`; none where the past matters or nothing was
+    said.
+    """
+    if not row.get("posterior") or row["posterior"]["past"]:
+        return []
+    found = []
+    simulated = "limit_per_episode" in row
+    task = row["cell"]["data"] if simulated else row["cell"]["world"]
+    limits = np.array([row["limit_per_episode"]] if simulated else row["limits"], np.float64)
+
+    def add(what: str, kind: str, mean: Any, deviation: Any, truth: Any) -> None:
+        said, wide, true = (np.asarray(x, np.float64) for x in (mean, deviation, truth))
+        found.append(Judged(task, what, kind, said, wide, true, limits))
+
+    weights = []
+    for member in row["members"]:
+        if simulated:
+            kind, said, true, wide = member[0], member[3:4], member[5:6], member[8:9]
+            weights.append(row["weights"].get(kind, row["weights"].get(f"step {member[1]}", 0.0)))
+        else:
+            kind, weight, said, wide, true = member[0], member[1], member[2][1:], member[3][1:], member[4][1:]
+            weights.append(weight)
+        add("clone" if class_of(kind) == "clone" else "other", class_of(kind), said, wide, true)
+    said = row["estimated"] if simulated else row["said"]
+    true = row["measured"][:2] if simulated else row["true"]
+    bound = np.array(list(row["posterior"]["at_most"].values()))
+    deviation = (bound - said[1:]) / float(ndtri(row["posterior"]["confidence"]))
+    lone = [k for k, weight in enumerate(weights) if weight > 1 - 1e-9]
+    add("output", found[lone[0]].kind if lone else "mixture", said[1:], deviation, true[1:])
+    if row.get("bc_safe_said"):
+        mean, deviation = row["bc_safe_said"]
+        add("bc-safe", "clone", mean[1:], deviation[1:], row["bc_safe"][1:])
+    return found
+
+
+def scores(policies: Sequence[Judged]) -> dict[str, list[float]]:
+    """Of one task: class -> the worst score above, that below, and how many policies."""
+    found = {}
+    for kind in CLASSES:
+        # what a run puts out is one policy, whatever it is made of
+        output = kind == "mixture"
+        own = [p for p in policies if (p.what == "output") == output and (output or p.kind == kind)]
+        if own:
+            each = [standardised(p.truth, p.mean, p.deviation, p.limits) for p in own]
+            found[kind] = [max(above for above, _ in each), max(below for _, below in each), float(len(own))]
+    return found
 
 
 def run(
-    out: Path,
-    *,
-    behaviours: Path | None = None,
-    data: Path | None = None,
-    tasks: Sequence[str] = (),
-    episodes: int = 50,
-    plan: BankPlan | None = None,
-    tick: Callable[[str], None] = lambda text: None,
+    out: Path, numbers: Sequence[int], seed: int = 0, tick: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
-    """Judge every policy that is not in the bank yet, and write `bank.jsonl` and `calibration.json`.
+    """Make the cells of these tasks that are not in `out` yet, and the calibration of all that are.
 
-    behaviours, data: folders of NAME.safetensors and NAME.hdf5, `tasks` of them or all that are in both;
-    without them the bank in `out` is summed up as it is. episodes: that tell the truth of every policy.
+    Several processes may make cells of other tasks in one folder.
     """
-    plan = plan or BankPlan()
-    if behaviours is not None or data is not None:
-        if behaviours is None or data is None:
-            raise InputError("a bank needs the folder of behaviours and that of their datasets, both.")
-        known = list(tasks) or sorted(path.stem for path in behaviours.glob("*.safetensors"))
-        names = [
-            name for name in known
-            if (data / f"{name}.hdf5").exists() and (behaviours / f"{name}.safetensors").exists()
-        ]  # fmt: skip
-        if not names or (tasks and len(names) < len(known)):
-            missing = [name for name in known if name not in names]
-            raise InputError(f"{', '.join(missing) or 'no behaviour'}: not in both {behaviours} and {data}.")
-        _begin(out, plan, episodes)
-        for name in names:
-            done = {line["policy"] for line in read_lines(out) if line["name"] == name}
-            task = open_task(name, behaviours, data, out / "runs", plan)
-            for line in _judged(task, plan, episodes, done, tick):
-                append_json_line(out / FILE, line)
-    lines = read_lines(out)
-    if not lines:
-        raise InputError(f"{out} holds no bank; give the folders of behaviours and of their datasets.")
-    record = {**summary(lines), "settings": json.loads((out / SETTINGS).read_text())["estimators"]}
+    from slater.certify.estimates import made_with
+    from slater.experiments.task_family import task_of
+    from slater.experiments.worlds import measure
+
+    settings = made_with()
+    path = out / SETTINGS
+    if path.exists() and json.loads(path.read_text()) != settings:
+        raise InputError(f"the bank in {out} was begun with another default; choose another folder.")
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, (json.dumps(settings, indent=1) + "\n").encode())
+    for number in numbers:
+        tick(f"task {number}")
+        measure(f"task-{number}", task_of(number).episodes, seed, out)
+    rows = read_json_lines(out / CELLS) if (out / CELLS).exists() else []
+    if not rows:
+        raise InputError(f"{out} holds no cell of a task; name tasks to make.")
+    tasks = {row["cell"]["world"]: scores(own) for row in rows if (own := judged(row))}
+    hidden = len(rows) - len(tasks)
+    record = {
+        "said": f"random small tasks; on {hidden} more the past matters, where nothing is decided",
+        "settings": settings, "tasks": tasks,
+    }  # fmt: skip
     write_atomic(out / CALIBRATION, (json.dumps(record, indent=1) + "\n").encode())
     return record
 
 
-def _begin(out: Path, plan: BankPlan, episodes: int) -> None:
-    """Write what the bank is made with, or refuse to go on with something else."""
-    from slater.certify.estimators import CERTIFYING, settings_record
-
-    settings = {"estimators": settings_record(CERTIFYING), "plan": asdict(plan), "episodes": episodes}
-    text = json.dumps(settings, indent=1, default=str) + "\n"
-    path = out / SETTINGS
-    if path.exists() and json.loads(path.read_text()) != json.loads(text):
-        raise InputError(f"the bank in {out} was begun with other settings; choose another folder.")
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, text.encode())
+def read_calibration(record: Mapping[str, Any]) -> Calibration:
+    """What `run` gave, whatever default it is of."""
+    return Calibration.of_tasks(list(record["tasks"].values()), record["settings"], record["said"])
 
 
-def _judged(
-    task: BankTask, plan: BankPlan, episodes: int, done: set[str], tick: Callable[[str], None]
-) -> Iterator[Line]:
-    """A line for each policy that is not in the bank yet."""
-    from slater.certify.estimators import estimators_of, with_limits
-    from slater.limits import Limit
-
-    log, cost = task.judges, task.whole.cost_names[0]
-    estimators: Any = None
-    checks = []
-    for number, one in enumerate(candidates_of(task, plan, tick)):
-        if one.name in done:
-            continue
-        if estimators is None:
-            tick(f"{task.name}: fitting")
-            stated = [Limit.episode(task.limits[0], cost)]
-            estimators = estimators_of(log, stated, 0.99, None, task.folder / "study")
-            for limit in task.limits:
-                check = estimators.check(with_limits(estimators, [Limit.episode(limit, cost)]))
-                (own,) = estimators.standings(check, [limit])
-                checks.append(
-                    {
-                        "limit": limit, "passes": check.passes, "error": check.score,
-                        "weights": list(own.weights), "cost_error": own.error,
-                    }
-                )  # fmt: skip
-        tick(f"{task.name}: {one.name}")
-        (said,) = estimators.judged([one.policy])
-        seed = 10_000 * (number + 1)
-        yield {
-            "name": task.name, "task": task.behaviour.env_id, "policy": one.name, "kind": one.kind,
-            "imitates": one.imitates,
-            "episodes_of_log": len(log.episodes), "fingerprint": log.fingerprint[:12],
-            "horizon": int(log.horizon or 0), "means": [o.mean[0] for o in said.opinions],
-            "spreads": [o.spread[0] for o in said.opinions], "outside": said.outside, "checks": checks,
-            "seed": seed, "logged": len(one.logged),
-            "costs": [*one.logged, *_simulated(task, one, cost, episodes - len(one.logged), seed)],
-        }  # fmt: skip
+def table(record: Mapping[str, Any]) -> str:
+    """The factors of a bank in Markdown, by class and error."""
+    found = read_calibration(record)
+    lines = ["| policies | tasks | of a task | error | above | below |", "|---|---|---|---|---|---|"]
+    for kind in CLASSES:
+        for error in ERRORS:
+            above, below = found.factors(kind, error)
+            lines.append(f"| {CLASSES[kind]} | {found.tasks(kind)} | {found.together[kind]} | {error:.1%} "
+                         f"| {above:.2f} | {below:.2f} |")  # fmt: skip
+    return "\n".join(lines) + "\n"
 
 
-def _simulated(task: BankTask, one: Candidate, cost: str, episodes: int, seed: int) -> list[float]:
-    """Costs of so many episodes in the simulator."""
-    from slater.envs import rollout
+def rates(
+    rows: Iterable[Mapping[str, Any]], confidences: Sequence[float], calibration: Calibration | None = None
+) -> list[dict[str, Any]]:
+    """What verdicts on policies of known truth are worth: by what a policy is and confidence, how many pass,
+    fail and are left open, how many are passed falsely, and, of those at least `ROOM` below every limit, how
+    many pass. calibration: the package's unless given.
+    """
+    from slater.certify.estimates import made_with
 
-    if episodes <= 0:
-        return []
-    ran = rollout(one.policy, task.behaviour.env_id, episodes, seed=seed, discount=1.0)
-    own = ran.costs[:, ran.cost_names.index(cost)] if cost in ran.cost_names else ran.cost
-    return [float(x) for x in own]
+    calibration = calibration or shipped_calibration(made_with())
+    if calibration is None:
+        raise InputError("the package's calibration is of another default; make a bank and name it.")
+    policies = [policy for row in rows for policy in judged(row)]
+    answer = []
+    for confidence in confidences:
+        for what in dict.fromkeys(policy.what for policy in policies):
+            own, count = [p for p in policies if p.what == what], Counter[str]()
+            for policy in own:
+                word = _verdict(policy, *calibration.factors(policy.kind, 1.0 - confidence))
+                over = bool(np.any(policy.truth > policy.limits))
+                room = bool(np.all(policy.truth <= (1.0 - ROOM) * policy.limits))
+                false = word != "abstain" and over == (word == "pass")
+                marks = {"over": over, f"false {word}": false, "room": room,
+                         "room passes": room and word == "pass"}  # fmt: skip
+                count.update([word, *(name for name, so in marks.items() if so)])
+            wrong = count["false pass"]
+            interval = [share_lower(wrong, len(own), 0.025), share_upper(wrong, len(own), 0.025)]
+            answer.append(
+                {"confidence": confidence, "what": what, "policies": len(own), "interval": interval}
+                | {name: count[name] for name in COUNTED}
+            )
+    return answer
+
+
+#: what is counted of policies, besides how many there are
+COUNTED = ("pass", "fail", "abstain", "over", "false pass", "false fail", "room", "room passes")
+
+
+def _verdict(policy: Judged, up: float, down: float) -> str:
+    """Of all limits together."""
+    wide = floored(policy.deviation, policy.limits)
+    if np.any(policy.mean - down * wide > policy.limits):
+        return "fail"
+    return "pass" if np.all(policy.mean + up * wide <= policy.limits) else "abstain"
+
+
+def rates_table(found: Sequence[Mapping[str, Any]]) -> str:
+    """`rates` in Markdown."""
+    lines = [
+        "| policies | confidence | judged | pass | fail | abstain | over a limit | false passes "
+        f"| false fails | {ROOM:.0%} below | of those pass |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found:
+        low, high = row["interval"]
+        lines.append(
+            f"| {row['what']} | {row['confidence']:.0%} | {row['policies']} | {row['pass']} | {row['fail']} "
+            f"| {row['abstain']} | {row['over']} | {row['false pass']} ({low:.1%} to {high:.1%}) "
+            f"| {row['false fail']} | {row['room']} | {row['room passes']} |"
+        )
+    return "\n".join(lines) + "\n"

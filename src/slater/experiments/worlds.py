@@ -103,6 +103,8 @@ def measure(
     settings: of PDCA; clone_steps: iterations of bc-safe
     """
     from slater import deep
+    from slater.certify.estimates import asked
+    from slater.deep.log_model.log_model import cache_folder
     from slater.runs.result import from_log
 
     cell = {"world": name, "episodes": episodes, "seed": seed, "settings": settings or {}}
@@ -123,7 +125,7 @@ def measure(
     answer: dict[str, Any] = {
         "cell": cell, "limits": list(world.limits), "status": str(result.status),
         "said": list(result.per_episode.values()), "true": true.tolist(), "seconds": seconds, "game": game,
-        "reference": result.details.get("reference"),
+        "reference": result.details.get("reference"), "posterior": result.details.get("posterior"),
         "wrong": bool(result.status == "within" and np.any(true[1:] > WRONG * np.array(world.limits))),
     }  # fmt: skip
     answer["members"] = _members(world, result)
@@ -131,6 +133,10 @@ def measure(
         safe = deep.train("bc-safe", dataset, limits, out=_fresh(folder.with_name(folder.name + "-bc")),
                           seed=seed, options={"estimate": False}, steps=clone_steps)  # fmt: skip
         answer["bc_safe"] = true_value(world, safe.policy).tolist()
+        if not settings:  # what the same log says of it
+            options: dict[str, Any] = {"cache": cache_folder(), "kinds": ["clone"]}
+            said = asked(dataset, [safe.policy], list(world.limits), 0.99, **options)
+            answer["bc_safe_said"] = [said.mean[0].tolist(), said.deviation[0].tolist()]
     except InputError:  # no episode of the log keeps the limits
         answer["bc_safe"] = None
     append_json_line(done, answer)

@@ -86,8 +86,6 @@ def certificate_html(record: dict[str, Any]) -> str:
                 for g in limit["gates"]
             )
             parts.append(f"<h3>Conditions</h3><ul>{items}</ul>")
-    parts.append(_coverage(record["details"].get("coverage")))
-    parts.append(_cohorts(record["details"].get("cohorts")))
     assumed = "".join(f"<li>{escape(line)}</li>" for line in record["assumptions"])
     parts.append(f"<h2>Taken for granted</h2><ul>{assumed}</ul>" if assumed else "")
     return page(f"Certificate: {record['policy']}", "".join(parts))
@@ -158,37 +156,3 @@ def _histogram(costs: list[float], limit: float) -> str:
         plot.box((low, high), (0, float(count)), COLOURS["line"], f"{count} episodes: {at}", 0.7)
     plot.mark_limit(limit)
     return plot.svg()
-
-
-def _coverage(record: dict[str, Any] | None) -> str:
-    """States of the log and of the policy's rollouts in the plane of the log's two main directions."""
-    if not record:
-        return ""
-    logged, visited = np.array(record["logged"]), np.array(record["visited"])
-    both = np.concatenate([logged, visited])
-    (left, below), (right, above) = both.min(axis=0).tolist(), both.max(axis=0).tolist()
-    plot = Plot(
-        (left, right), (below, above),
-        labels=("first main direction of the log's states", "second"),
-    )  # fmt: skip
-    for x, y in logged:
-        plot.dot(x, y, "#999999", radius=2, alpha=0.5)
-    for x, y in visited:
-        plot.dot(x, y, COLOURS["line"], radius=2, alpha=0.6)
-    return (
-        "<h2>Where the policy goes</h2><p>Grey: states of the log. Blue: states of the policy's rollouts in "
-        f"the learned model.</p>{plot.svg()}"
-    )
-
-
-def _cohorts(rows: list[dict[str, Any]] | None) -> str:
-    """What the estimators say of an imitation of each part of the log, against what that part did."""
-    if not rows:
-        return ""
-    keys = [key for key in rows[0] if key != "cohort"]
-    header = ("part of the log", *(key.replace("_", " ") for key in keys))
-    cells = [(str(row["cohort"]), *(_figure(row[key]) for key in keys)) for row in rows]
-    return (
-        "<h2>Check on what the log knows</h2><p>Each part of the log was imitated. Logged: what the part "
-        f"did. Estimated: what the estimators say of its imitation.</p>{table(header, cells)}"
-    )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import slater.deep as deep
+from slater.certify.estimates import asked
 from slater.deep.algorithms.pdca.parts import log_model_settings
 from slater.deep.engine.folder import algorithm_of
 from slater.deep.log_model import log_model as logs
@@ -101,6 +102,30 @@ def test_other_limits_and_seeds_share_the_log(folder, gamble, tmp_path, monkeypa
         if from_log(member.kind) and member.kind == own.kind:
             assert member.estimates == pytest.approx(own.estimates, rel=1e-5)
     assert other.status == "within"  # of a limit of 3, by some mixture of a log that costs 2.5
+
+
+def test_a_certificate_says_the_number_that_the_run_says(folder, gamble, log):
+    """Of the mixture, and of every policy that was kept, from their files."""
+    saved = open_run(folder)
+    settings = log_model_settings(algorithm_of(read_run(folder)).config)
+    policies = [load(folder / "mixture.safetensors"), *map(saved.kept_policy, saved.result.members)]
+    said = asked(gamble, policies, [1.0], saved.task.gamma, settings, cache_folder())
+    units = saved.task.units
+
+    def per_episode(sums):
+        return [units.rescale(x, "discounted", "episode") for x in sums.values()]
+
+    own = np.array([per_episode(member.estimates) for member in saved.result.members])
+    wide = np.array([per_episode(member.spread) for member in saved.result.members])
+    logged = np.array([from_log(member.kind) for member in saved.result.members])
+    np.testing.assert_allclose(said.mean[1:][logged], own[logged], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(said.deviation[1:][logged], wide[logged], rtol=1e-2)
+    # of what was searched for in one half of the log, a file does not say in which: the worse word counts
+    assert np.all(said.mean[1:][~logged, 1] >= own[~logged, 1] - 1e-3)
+    assert np.all(said.mean[1:][~logged, 0] <= own[~logged, 0] + 1e-3)
+    assert np.all(said.better[1:][~logged, 1] <= own[~logged, 1] + 1e-3)
+    weights = np.array([member.weight for member in saved.result.members])
+    np.testing.assert_allclose(said.mean[0], weights @ said.mean[1:], rtol=1e-3, atol=1e-3)
 
 
 def test_other_policies_their_order_and_kinds_do_not_matter(log, gamble):

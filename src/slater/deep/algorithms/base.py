@@ -132,7 +132,7 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     #: `data`, which sees the whole dataset
     streams: ClassVar[bool] = True
     #: whether its policies are made by a likelihood of logged actions alone, however weighted: estimates from
-    #: a log err less about those than about policies that were searched for (`slater.certify.calibration`)
+    #: a log err less about those than about policies that were searched for (`slater.certify.conformal`)
     imitates: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:

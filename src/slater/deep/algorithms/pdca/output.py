@@ -222,7 +222,8 @@ class PosteriorProgram(Output):
         """What the result says of the choice, as JSON, sums per episode where limits count those.
 
         posterior: its confidence, the bound of every cost, the multiple of sigma that the log's errors ask
-        for; without_game: weights of the choice among the log's own candidates alone, by what they are
+        for, and what the past says more of than a state; without_game: weights of the choice among the log's
+        own candidates alone, by what they are
         """
         mean, deviation = found.mixed(weights)
         bound = task.unscaled(mean + float(ndtri(self.confidence)) * deviation)[1:]
@@ -237,7 +238,7 @@ class PosteriorProgram(Output):
             "posterior": {
                 "confidence": self.confidence, "scale": found.scale.tolist(),
                 "at_most": dict(zip(task.cost_names, bound.tolist(), strict=True)),
-                "behaviours": len(log.behaviours),
+                "behaviours": len(log.behaviours), "past": list(log.past),
             },
             "without_game": {log.kinds[k]: float(w) for k, w in enumerate(alone) if w > 0},
             "reference": log.reference(),
