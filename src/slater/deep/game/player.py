@@ -16,7 +16,7 @@ search where there is something to know.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -25,12 +25,11 @@ import optax
 from jax import Array
 
 from slater.deep.game.primal import PrimalState
-from slater.deep.log_model.dynamics import Dynamics
 from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import PolicyNetwork, make_policy
 from slater.deep.task import Task, counts_episodes, rollout_length
 
-__all__ = ["Experience", "ModelPlayer", "PlayerState"]
+__all__ = ["Experience", "ModelPlayer", "PlayerState", "World"]
 
 #: weight of later surprises in an advantage, per step
 TRACE = 0.97
@@ -38,6 +37,21 @@ TRACE = 0.97
 LARGEST = 0.5
 #: how far the ratio of likelihoods may move before it is cut
 CLIP = 0.2
+
+
+class World(Protocol):
+    """What can be played in: the dynamics of `slater.deep.log_model`."""
+
+    @property
+    def networks(self) -> Any:
+        """Networks that each say what follows, leaves with an axis first; those of two halves of the log take
+        turns.
+        """
+        ...
+
+    def step(self, network: Any, s: Array, a: Array, key: Array) -> tuple[Array, Array, Array]:
+        """A drawn s', the mean utilities and P(end), by one network."""
+        ...
 
 
 class Experience(eqx.Module):
@@ -112,7 +126,7 @@ class ModelPlayer:
         return replace(state, policy=policy, opt=self._adam.init(policy), anchor=own)
 
     def play(
-        self, task: Task, state: PlayerState, dynamics: Dynamics, half: Array, first: Array, key: Array
+        self, task: Task, state: PlayerState, dynamics: World, half: Array, first: Array, key: Array
     ) -> PlayerState:
         """With new episodes of pi from some of the states `first`, (n, obs_dim), in the networks of one half
         of the log, 0 or 1: the other half is to judge what comes of it.
