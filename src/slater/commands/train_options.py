@@ -49,8 +49,8 @@ class Options:
     """continue the run in this folder from its last checkpoint; --steps extends it, the data may have
     moved, anything else that differs from the run is refused"""
     hold_out: float | None = None
-    """share of the episodes that are kept from training so that `slater certify` can judge by them, as
-    0.2; the same episodes for every seed, remembered in the run"""
+    """share of the episodes that are kept from training so that `slater certify` can judge by their
+    propensities, as 0.2; the same episodes for every seed, remembered in the run"""
     steps: int | None = None
     """gradient iterations"""
     seed: int = 0
