@@ -13,6 +13,7 @@ from slater.errors import InputError
 from slater.runs.metrics import read_metrics
 
 from .. import children
+from .conformance.table import finished_run
 from .killed import go_on, resume_without_disk
 from .problems import PDCA_QUICK, QUICK, pointmass
 from .runs import StopAt, weights
@@ -150,15 +151,15 @@ def test_bad_settings_are_one_sentence(settings, words, tmp_path):
 
 
 @pytest.mark.xdist_group("pdca")
-def test_the_record_says_limits_in_all_units_and_the_settings(tmp_path):
-    deep.train("pdca", pointmass(), ["0.2/step"], tmp_path / "run", **PDCA_QUICK)
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
+def test_the_record_says_limits_in_all_units_and_the_settings():
+    run, _ = finished_run("pdca", None)
+    record = json.loads((run / "run.json").read_text())
     (limit,) = record["problem"]["limits"]
-    assert limit["step"] == 0.2
-    np.testing.assert_allclose(limit["discounted"], 0.2 / (1 - 0.9))
-    np.testing.assert_allclose(limit["episode"], 0.2 * 25)
+    assert limit["episode"] == 5.0
+    np.testing.assert_allclose(limit["step"], 5 / 25)
+    np.testing.assert_allclose(limit["discounted"], 5 / 25 / (1 - 0.9))
     assert record["config"]["steps"] == PDCA_QUICK["steps"]
-    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    rows = read_metrics(run / "metrics.jsonl")
     assert rows[-1]["step"] == PDCA_QUICK["steps"]
     assert {"lambda/c0", "ope/c0", "slack/c0", "ope/reward"} <= rows[-1].keys()
 

@@ -20,6 +20,7 @@ from slater.errors import InputError
 from slater.limits import resolve_limits
 
 from .. import children
+from .conformance.table import finished_run
 from .killed import go_on
 from .problems import PDCA_QUICK, QUICK, QUICK_WORDS, pointmass
 from .runs import StopAt, weights
@@ -112,8 +113,7 @@ def test_every_row_is_equally_likely_to_be_in_a_shard(tmp_path):
 @pytest.mark.xdist_group("pdca")
 def test_a_store_that_fits_trains_as_in_memory_to_the_bit(store, tmp_path):
     deep.train("pdca", store, [5], tmp_path / "store", **PDCA_QUICK)
-    deep.train("pdca", store.load(), [5], tmp_path / "memory", **PDCA_QUICK)
-    assert weights(tmp_path / "store") == weights(tmp_path / "memory")
+    assert weights(tmp_path / "store") == weights(finished_run("pdca", None)[0])
 
 
 @pytest.mark.xdist_group("pdca")
@@ -129,8 +129,10 @@ def test_a_streamed_run_cut_anywhere_ends_with_the_same_bits(name, store, tmp_pa
             deep.resume(tmp_path / "cut", store, watcher=StopAt(step))
     deep.resume(tmp_path / "cut", store)
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
-    deep.train(name, store.load(), [5], tmp_path / "memory", options=OPTIONS, **settings)
-    assert weights(tmp_path / "memory") != weights(tmp_path / "whole")  # or nothing was streamed
+    if name == "toy":
+        deep.train(name, store.load(), [5], tmp_path / "memory", options=OPTIONS, **settings)
+    in_memory = tmp_path / "memory" if name == "toy" else finished_run(name, None)[0]
+    assert weights(in_memory) != weights(tmp_path / "whole")  # or nothing was streamed
 
 
 @pytest.mark.slow
