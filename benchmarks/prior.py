@@ -59,7 +59,7 @@ def measured(name: str, episodes: int, seed: int, folder: Path) -> dict[str, Any
     values = outcomes_of(task, log.dynamics, policies, log.first, key)
     true = np.array([true_value(world, policy.export(task), 1000) for policy in policies])
     found = {
-        "values": values, "said": ope.told(values, [None] * len(log.kinds) + list(halves)), "apart": apart,
+        "values": values, "judges": ope.judges_of([None] * len(log.kinds) + list(halves)), "apart": apart,
         "far": far, "shown": ope.shown(log, key), "sums": log.sums, "event": log.event, "tau": task.tau,
         "past": log.past, "true": true * task.scale / (world.horizon * 0.01),
         "game": np.arange(len(policies)) >= len(log.kinds),
@@ -75,7 +75,7 @@ def standardised(runs: list[dict[str, Any]], prior: ope.Prior, cost: bool) -> tu
         for u in range(1, run["true"].shape[1]) if cost else [0]:
             shown = [(k, did[:, u], said[u]) for k, did, said in run["shown"]]
             mean, covariance, _ = ope.conditioned(
-                run["values"][..., u], run["said"][:, u], run["sums"][:, u], run["apart"], run["far"], shown,
+                run["values"][..., u], run["judges"], run["sums"][:, u], run["apart"], run["far"], shown,
                 prior, float(run["event"][u]) if u else None,
             )  # fmt: skip
             unit = float(run["tau"][u - 1]) if u else float(run["sums"][:, 0].std())

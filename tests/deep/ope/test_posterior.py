@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slater.deep.ope import posterior as posteriors
-from slater.deep.ope.posterior import COST_PRIOR, REWARD_PRIOR, Posterior, conditioned, told
+from slater.deep.ope.posterior import COST_PRIOR, REWARD_PRIOR, Posterior, conditioned, judges_of, told
 from slater.limit_status import LimitStatus
 
 POLICIES, NETWORKS, ROLLOUTS = 6, 4, 30
@@ -36,7 +36,7 @@ def test_covariances_are_symmetric_and_positive_semidefinite(seed, errors, event
     prior = REWARD_PRIOR if event is None else COST_PRIOR
     logged = np.random.default_rng(0).gamma(2.0, size=100)
     mean, wide, scale = conditioned(
-        values, values.mean(axis=(1, 2)), logged, apart, far, shown(values, errors), prior, event
+        values, judges_of([None] * len(values)), logged, apart, far, shown(values, errors), prior, event
     )
     assert np.all(np.isfinite(mean))
     np.testing.assert_allclose(wide, wide.T, atol=1e-9)
@@ -53,11 +53,11 @@ def test_what_a_behaviour_did_moves_its_clone_there_and_widens_nothing(seed, err
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(posteriors, "SCALES", (1.0,))
         before, prior_wide, _ = conditioned(
-            values, values.mean(axis=(1, 2)), logged, apart, far, [], COST_PRIOR, 1.0
+            values, judges_of([None] * len(values)), logged, apart, far, [], COST_PRIOR, 1.0
         )
         seen = shown(values, [error])
         after, wide, _ = conditioned(
-            values, values.mean(axis=(1, 2)), logged, apart, far, seen, COST_PRIOR, 1.0
+            values, judges_of([None] * len(values)), logged, apart, far, seen, COST_PRIOR, 1.0
         )
     np.testing.assert_allclose(before, values.mean(axis=(1, 2)))
     assert np.all(np.diag(wide) <= np.diag(prior_wide) + 1e-9)
@@ -72,7 +72,7 @@ def test_who_acts_alike_moves_with_a_behaviour_and_others_less():
     logged = np.random.default_rng(0).gamma(2.0, size=100)
     seen = shown(values, [2.0], 200)
     mean, wide, _ = conditioned(
-        values, values.mean(axis=(1, 2)), logged, apart, 0 * far, seen, COST_PRIOR, 1.0
+        values, judges_of([None] * len(values)), logged, apart, 0 * far, seen, COST_PRIOR, 1.0
     )
     moved = (mean - values.mean(axis=(1, 2)))[np.argsort(apart[0])]
     assert np.all(moved > 0)
@@ -87,7 +87,14 @@ def test_errors_of_the_log_say_how_wrong_its_model_is():
     for size in (0.0, 3.0):
         errors = size * np.array([1.0, -1.0, 1.0, -1.0])
         _, wide, scale = conditioned(
-            values, values.mean(axis=(1, 2)), logged, apart, far, shown(values, errors), COST_PRIOR, 0.1
+            values,
+            judges_of([None] * len(values)),
+            logged,
+            apart,
+            far,
+            shown(values, errors),
+            COST_PRIOR,
+            0.1,
         )
         widths.append((wide[-1, -1], scale))
     assert widths[1][0] > widths[0][0]
@@ -102,7 +109,14 @@ def test_fewer_episodes_leave_more_open(event):
     few, many = (
         np.diag(
             conditioned(
-                values, values.mean(axis=(1, 2)), own, apart, far, shown(values, [0.2, 0.1], n), prior, event
+                values,
+                judges_of([None] * len(values)),
+                own,
+                apart,
+                far,
+                shown(values, [0.2, 0.1], n),
+                prior,
+                event,
             )[1]
         )
         for own, n in ((logged[:40], 5), (np.tile(logged[:40], 10), 50))
@@ -116,7 +130,9 @@ def test_what_was_never_seen_is_priced_as_one_event_and_more_far_from_the_log():
     logged = np.zeros(100)
     found = [
         np.sqrt(
-            np.diag(conditioned(zero, zero.mean(axis=(1, 2)), logged, apart, away, [], COST_PRIOR, size)[1])
+            np.diag(
+                conditioned(zero, judges_of([None] * len(zero)), logged, apart, away, [], COST_PRIOR, size)[1]
+            )
         )
         for size, away in ((1.0, 0 * far), (10.0, 0 * far), (10.0, 0 * far + 2.0))
     ]
@@ -140,7 +156,15 @@ def test_status_is_within_by_the_bound_above_by_the_mean_and_else_not_known():
 
 def test_what_was_searched_for_in_one_half_is_judged_by_the_other():
     values = np.random.default_rng(0).normal(size=(3, 4, 5, 2))
-    found = told(values, [None, 0, 1])
+    found = told(values, judges_of([None, 0, 1]))
     np.testing.assert_allclose(found[0], values[0].mean(axis=(0, 1)))
     np.testing.assert_allclose(found[1], values[1, [1, 3]].mean(axis=(0, 1)))
     np.testing.assert_allclose(found[2], values[2, [0, 2]].mean(axis=(0, 1)))
+
+
+def test_errors_of_halves_have_the_covariance_of_means_of_independent_halves():
+    """Of many logs, each half's error drawn alone: what both say, and what one half says, together."""
+    rng = np.random.default_rng(0)
+    errors = rng.normal(size=(2, 200_000)) * np.sqrt(2.0)  # the mean of both halves has variance 1
+    judges = judges_of([None, 0, 0, 1])
+    np.testing.assert_allclose(np.cov(judges @ errors), 2.0 * judges @ judges.T, atol=0.03)

@@ -14,7 +14,8 @@ size of an event (the mean square of a step's cost over its mean): what was neve
 of that size. For the reward, |m| is the spread of the log's returns, and there is no event.
 
 A policy that was searched for in the model of one half of the log is lucky there: its m is what the networks
-of the other half say.
+of the other half say, whose error has twice the variance, and nothing in common with that of the first half:
+S(i, k) times 2 where the same half judges both, 1 where both halves judge one of them, else 0.
 
 The log shows e at its behaviours: what the held-out episodes of behaviour k did, less m(clone of k) *from the
 first states of those episodes*, with a variance of their mean and of what the clone does otherwise, tau^2 of
@@ -122,29 +123,33 @@ def posterior_of(
     values = outcomes_of(task, log.dynamics, every, log.first, key)
     apart, far = divergences(every, jnp.asarray(log.obs), log.whole, key)
     seen = shown(log, key)
-    said = told(values, [None] * len(log.kinds) + (list(halves) or [None] * len(policies)))
+    judges = judges_of([None] * len(log.kinds) + (list(halves) or [None] * len(policies)))
     found = [
         conditioned(
-            values[..., u], said[:, u], log.sums[:, u], apart, far,
+            values[..., u], judges, log.sums[:, u], apart, far,
             [(k, did[:, u], own[u]) for k, did, own in seen],
             COST_PRIOR if u else REWARD_PRIOR, float(log.event[u]) if u else None,
         )
         for u in range(1 + task.costs)
     ]  # fmt: skip
+    said = told(values, judges)
     return Posterior(
         np.stack([mean for mean, _, _ in found], axis=1), np.stack([wide for _, wide, _ in found]),
         said[:, :-1], said[:, -1], np.array([scale for _, _, scale in found]),
     )  # fmt: skip
 
 
-def told(values: F64, halves: Sequence[int | None]) -> F64:
-    """What the model says of P policies, (P, 2+I), by values (P, M, n, 2+I): of one that was searched for in
-    one half, the networks of the other half.
+def judges_of(halves: Sequence[int | None]) -> F64:
+    """How much each half of the log's networks says of P policies, (P, 2): both alike, or, of one that was
+    searched for in one half, the other half alone.
     """
-    return np.stack([
-        (own if half is None else own[1 - half :: 2]).mean(axis=(0, 1))
-        for own, half in zip(values, halves, strict=True)
-    ])  # fmt: skip
+    return np.array([[0.5, 0.5] if half is None else [float(half == 1), float(half == 0)] for half in halves])
+
+
+def told(values: F64, judges: F64) -> F64:
+    """What the model says of P policies, (P, ...), by values (P, M, n, ...) and `judges_of` them."""
+    parts = [values[:, half::2] if values.shape[1] > 1 else values for half in (0, 1)]
+    return np.einsum("ph,hp...->p...", judges, np.stack([part.mean(axis=(1, 2)) for part in parts]))
 
 
 def shown(log: LogModel, key: Array) -> list[tuple[int, F64, F64]]:
@@ -166,7 +171,7 @@ def shown(log: LogModel, key: Array) -> list[tuple[int, F64, F64]]:
 
 def conditioned(
     values: F64,
-    said: F64,
+    judges: F64,
     logged: F64,
     apart: F64,
     far: F64,
@@ -176,12 +181,14 @@ def conditioned(
 ) -> tuple[F64, F64, float]:
     """Mean (P,) and covariance (P, P) of J of one utility, and the multiple of sigma, from values (P, M, n).
 
-    said: (P,) what the model says; event: size of a cost's; None: the reward
+    judges: (P, 2), see `judges_of`; event: size of a cost's; None: the reward
     """
-    count = len(logged)
+    said, count = told(values, judges), len(logged)
     spread = max(float(logged.std()), 1e-12)
     alike = 0.5 * (1.0 + np.exp(-apart / prior.length))
     networks = np.cov(values.mean(axis=2)) if values.shape[1] > 1 else np.zeros_like(alike)
+    # what one half says has twice the variance of what both say, and halves err independently
+    networks = networks * 2.0 * (judges @ judges.T)
     first = np.cov(values.mean(axis=1)) / count
     size = np.full(len(said), spread) if event is None else np.maximum(said, 0.0)
     few = np.zeros(len(said))
