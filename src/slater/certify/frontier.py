@@ -246,11 +246,17 @@ class Frontier:
         """One line per row, at most `most`: limits, reward, costs, prices."""
         lines = [f"{'limit':>16} {'reward':>10} {'at least':>10} {'cost':>16} {'price of one more unit':>24}"]
         for p, last in self.rows(most):
-            price = ", ".join(f"{x:.3g}" for x in p.prices) if p.within else "out of reach"
+            price = ", ".join(f"{x:.3g}" for x in p.prices) if p.within else "out of reach*"
             limit, cost = (", ".join(f"{x:.4g}" for x in values) for values in (p.limits, p.costs))
             more = f"{limit}+" if last else limit
             lines.append(f"{more:>16} {p.reward:>10.4g} {p.reward_low:>10.4g} {cost:>16} {price:>24}")
+        if any(not p.within for p, _ in self.rows(most)):
+            lines.append(f"(* {WHY})")
         return "\n".join(lines)
+
+
+#: a limit is out of reach, though the cost of its best mixture may be below it
+WHY = "no mixture keeps the limit with the errors of its estimates counted"
 
 
 def _alike(a: Point, b: Point) -> bool:

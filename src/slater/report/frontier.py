@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.certify.frontier import Frontier, Point
+from slater.certify.frontier import WHY, Frontier, Point
 from slater.report.pages import key, page, table
 from slater.report.svg import COLOURS, Plot
 
@@ -177,11 +177,12 @@ def frontier_html(frontier: Frontier) -> str:
         f"limit on {' and '.join(names)}", "best reward", "at least", "cost", "one more unit is worth",
         "who acts",
     )  # fmt: skip
+    reach = "" if all(p.within for p, _ in frontier.rows()) else f"<p>Out of reach: {WHY}.</p>"
     body = (
         "<h1>What a limit costs</h1><p>The best mixture of the policies that the runs kept, by their "
         f"estimates from the log, per episode. Hover for the price of a limit and the mixture.</p>{picture}"
-        f"{table(header, rows)}<p>Each row is a mixture of its own. <code>frontier.json</code> has all "
-        f"{len(frontier.points)} limits.</p>"
+        f"{table(header, rows)}{reach}<p>Each row is a mixture of its own. <code>frontier.json</code> has "
+        f"all {len(frontier.points)} limits.</p>"
     )
     return page("Frontier", body)
 
