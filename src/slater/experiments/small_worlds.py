@@ -14,52 +14,18 @@ people are like, and what smooth simulators are not.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["WORLDS", "World"]
+from slater.experiments.world import F64, Rng, State, World
 
-F64 = NDArray[np.float64]
-Rng = np.random.Generator
-State = dict[str, Any]
+__all__ = ["WORLDS"]
 
 
 def _chance(z: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-z))
-
-
-class World(ABC):
-    """A world; horizon in steps, limits per episode, actions: number of discrete ones, None for
-    continuous.
-    """
-
-    horizon: int = 50
-    limits: tuple[float, ...] = (0.0,)
-    actions: int | None = None
-
-    @abstractmethod
-    def start(self, n: int, rng: Rng) -> State:
-        """First states."""
-
-    @abstractmethod
-    def observe(self, s: State) -> F64:
-        """What is seen."""
-
-    def operators(self, n: int, rng: Rng) -> Any:
-        """What operators differ in; nothing by default."""
-        del n, rng
-        return None
-
-    @abstractmethod
-    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
-        """What operators do."""
-
-    @abstractmethod
-    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
-        """Reward and costs; moves the state."""
 
 
 class Wear(World):

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from slater.data import Dataset
 from slater.disk import append_json_line, read_json_lines
 from slater.errors import InputError
-from slater.experiments.small_worlds import WORLDS, World
+from slater.experiments.small_worlds import WORLDS
 from slater.experiments.task_family import task_of
+from slater.experiments.world import World
 from slater.policy import Mixture
 
 __all__ = ["measure", "played", "recorded", "summary", "true_value", "world_of"]

@@ -9,13 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from slater.deep.log_model.columns import POSITIVE, TWO_VALUES, count_levels
 from slater.deep.log_model.dynamics import (
-    POSITIVE,
-    TWO_VALUES,
     Rows,
     _halves,
     _levelled,
-    count_levels,
     fit_dynamics,
     random_dynamics,
 )

@@ -28,6 +28,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.deep.compiled import quick_key
+from slater.deep.log_model.columns import POSITIVE, TWO_VALUES, shown_by
 from slater.deep.nets.mlp import MLP
 from slater.deep.task import Task
 
@@ -40,21 +41,12 @@ Tick = Callable[[str, int, int], None]
 LOG_STD = (-7.0, 1.5)
 #: a change is at most this many times its root mean square
 LARGEST_CHANGE = 30.0
-#: a column with at most so many different values, each seen so often, has levels
-MOST_LEVELS, LEAST_SEEN = 6, 5
-#: share of a column's values that lie at its extreme if that is a wall
-AT_WALL = 0.01
-#: share of zeros from which a utility that is never negative is taken for events
-SOME_ZEROS = 0.05
 #: weight of the losses of utilities and ends beside the state's
 OUTCOME_WEIGHT = 4.0
 #: looks at the held-out episodes during a fit
 LOOKS = 16
 #: rows at which the held-out likelihood is taken, at most
 HELD_ROWS = 8_192
-
-#: how the mean of a utility is fitted
-TWO_VALUES, POSITIVE, PLAIN = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -195,16 +187,6 @@ class Dynamics(eqx.Module):
         return s_next, utilities, end
 
 
-def count_levels(observations: NDArray[Any]) -> NDArray[np.int64]:
-    """Of every column of (N, D) observations the number of its values if they are few, else 0."""
-    counts = []
-    for column in observations.T:
-        values, seen = np.unique(column, return_counts=True)
-        few = 1 < len(values) <= MOST_LEVELS and np.median(seen) >= LEAST_SEEN
-        counts.append(len(values) if few else 0)
-    return np.array(counts, dtype=np.int64)
-
-
 def random_dynamics(task: Task, settings: DynamicsSettings) -> Dynamics:
     """Networks at random, which know nothing of the data; their shape is the task's and the settings'."""
     found: Dynamics = _random((task.obs_dim, task.action_dim, task.costs), settings)
@@ -237,32 +219,6 @@ def _random(sizes: tuple[int, int, int], settings: DynamicsSettings) -> Dynamics
 
 def _with_statistics(dynamics: Dynamics, rows: dict[str, NDArray[Any]]) -> Dynamics:
     """With what the rows (the fields of `Rows`, NumPy) show of ranges, units and kinds of columns."""
-    obs, following, u = rows["obs"], rows["next_obs"], rows["utilities"].astype(np.float64)
-    most = dynamics.levels.shape[1]
-    count = count_levels(obs) if most else np.zeros(obs.shape[1], np.int64)
-    levels = np.zeros((obs.shape[1], most))
-    for column in np.flatnonzero(count):
-        values = np.unique(obs[:, column])
-        if not np.isin(following[:, column], values).all():
-            count[column] = 0
-            continue
-        levels[column] = np.append(values, np.full(most - len(values), values[-1]))
-    change = (following - obs).astype(np.float64)
-    root, spread = np.sqrt(np.mean(change**2, axis=0)), obs.std(axis=0, dtype=np.float64)
-    low = np.minimum(obs.min(axis=0), following.min(axis=0))
-    high = np.maximum(obs.max(axis=0), following.max(axis=0))
-    # a tenth of the range beyond the range, unless values pile up there: a wall
-    room = 0.1 * (high - low)
-    walls = [np.mean(obs <= low + 1e-6 * room, axis=0), np.mean(obs >= high - 1e-6 * room, axis=0)]
-    u_low, u_high = u.min(axis=0), u.max(axis=0)
-    two = np.all((u == u_low) | (u == u_high), axis=0) & (u_high > u_low)
-    positive = (u_low >= 0) & (np.mean(u == 0, axis=0) > SOME_ZEROS) & (u_high > 0)
-    new = (
-        levels, count, np.where(root > 1e-6, root, 1e-3 * np.maximum(spread, 1e-3)),
-        low - np.where(walls[0] > AT_WALL, 0.0, room), high + np.where(walls[1] > AT_WALL, 0.0, room),
-        np.where(two, TWO_VALUES, np.where(positive, POSITIVE, PLAIN)), u_low, u_high,
-        np.maximum(np.abs(u.mean(axis=0)), 1e-9), float(rows["ended"].any()),
-    )  # fmt: skip
 
     def old(d: Dynamics) -> tuple[Array, ...]:
         return (
@@ -270,6 +226,7 @@ def _with_statistics(dynamics: Dynamics, rows: dict[str, NDArray[Any]]) -> Dynam
             d.utility_mean, d.ends,
         )  # fmt: skip
 
+    new = shown_by(rows, dynamics.levels.shape[1])
     arrays = tuple(jnp.asarray(x, like.dtype) for x, like in zip(new, old(dynamics), strict=True))
     found: Dynamics = eqx.tree_at(old, dynamics, arrays)
     return found

@@ -33,11 +33,10 @@ from slater.deep.log_model.behaviours import Behaviours
 from slater.deep.log_model.clones import (
     CloneSettings,
 )
+from slater.deep.log_model.columns import MOST_LEVELS, count_levels
 from slater.deep.log_model.dynamics import (
-    MOST_LEVELS,
     Dynamics,
     DynamicsSettings,
-    count_levels,
 )
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.task import Task, counts_episodes
