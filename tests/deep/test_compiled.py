@@ -38,7 +38,9 @@ def test_what_cannot_be_compared_is_made_anew() -> None:
     assert shared(make, lock) is not shared(make, lock)
 
 
-def test_first_weights_are_the_same_bits_compiled_quickly_or_not() -> None:
+def test_first_weights_are_the_same_bits_compiled_quickly_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    # the tests' own flags set a level for everything, which a user has not
+    monkeypatch.setattr("slater.deep.compiled._QUICK", {"xla_backend_optimization_level": 1})
     data = pointmass()
     for name in ("pdca", "cpq", "cdt"):
         algorithm = make_algorithm(name, QUICK)

@@ -51,7 +51,7 @@ TRAIN = {
     "columns": ["--columns", "rewards=costs"], "cost_names": ["--cost-names", "wear"],
     "env_id": ["--env-id", "somewhere"], "horizon": ["--horizon", "50"], "action_low": ["--action-low", "-2"],
     "action_high": ["--action-high", "2"], "num_actions": ["--num-actions", "3"], "discrete": ["--discrete"],
-    "clip_actions": None, "drop_missing": None, "fill": None, "step": None,
+    "clip_actions": None, "drop_missing": None, "fill": None, "step": None, "history": ["--history"],
 }  # fmt: skip
 COMMANDS: dict[str, tuple[Any, list[str], dict[str, list[str] | None]]] = {
     "evaluate run": (evaluate.Options, ["evaluate", "{run}", "--env", ENV, "--episodes", "2"], EVALUATE),

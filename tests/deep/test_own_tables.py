@@ -53,7 +53,7 @@ def test_train_from_a_csv_in_one_line_and_resume(table, tmp_path, capsys):
     # certify and frontier read the log as the run did
     assert main(["certify", str(out)]) == 4
     assert main(["certify", str(out), "--data", str(table)]) == 4
-    assert "complete episodes are too few" in capsys.readouterr().out
+    assert "complete episodes; 50 are needed" in capsys.readouterr().out
     (out / "result.json").unlink()
     assert main(["train", "--resume", str(out)]) == 0
     assert main(["train", "--resume", str(out), "--columns", *COLUMNS[:-1], "episode=place"]) == 2

@@ -110,9 +110,11 @@ class RolloutEstimator(Estimator[Dynamics]):
         return 1
 
     def init(self, task: Task, key: Array) -> Dynamics:
-        """Networks at random, in the shape of those that `studied` brings."""
+        """Room for the networks that `studied` brings."""
         del key
-        return random_dynamics(task, self.settings)
+        like = jax.eval_shape(lambda: random_dynamics(task, self.settings))
+        empty: Dynamics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+        return empty
 
     def studied(self, state: Dynamics, dynamics: Dynamics) -> Dynamics:
         """The log model's networks."""

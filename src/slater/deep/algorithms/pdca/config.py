@@ -11,7 +11,7 @@ from slater.errors import InputError
 __all__ = ["PDCAConfig"]
 
 #: settings that are to be more than 0
-POSITIVE = ("eta_fast", "eta_slow", "C", "multiplier_bound", "anchor_weight", "player_rate")
+POSITIVE = ("eta_fast", "eta_slow", "C", "multiplier_bound", "polyak", "anchor_weight", "player_rate")
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class PDCAConfig(Config):
     estimator: str = "auto"
     """OPE for lambda: rollouts in the log model, or fqe, fitted Q evaluation; auto is fqe where observations
     are one-hot (such states have no smooth dynamics), else rollouts"""
+    polyak: float = 0.005
+    """rate of target networks of critics on the data, per iteration"""
     warm_steps: int = 2_000
     """iterations of return regression before a game on the data (paper: 0); none in the log model"""
     joint_steps: int = 500

@@ -172,7 +172,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             estimator=self.estimator.init(task, key_h),
             primal=(self.player or self.primal).init(task, key_pi),
             dual=self.dual.init(task.costs),
-            starts=self._random_starts(task, key_pi),
+            starts=self._no_starts(task, key_pi),
             start_prices=jnp.zeros((len(PRICE_SHARES), task.costs)),
             price_unit=jnp.ones(task.costs),
             aim=jnp.asarray(task.tightened_limits(self.config.margin)),
@@ -180,11 +180,12 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             estimate=jnp.zeros(1 + task.costs),
         )
 
-    def _random_starts(self, task: Task, key: Array) -> Any:
+    def _no_starts(self, task: Task, key: Array) -> Any:
+        """Room for starts, which come with `prepared`."""
         if (player := self.player) is None:
             return ()
-        keys = jax.random.split(key, len(PRICE_SHARES))
-        return jax.vmap(lambda k: player.init(task, k).policy)(keys)
+        like = jax.eval_shape(lambda: player.init(task, key).policy)
+        return jax.tree.map(lambda x: jnp.zeros((len(PRICE_SHARES), *x.shape), x.dtype), like)
 
     def prepared(
         self, task: Task, state: PDCAState, dataset: Dataset | StoredDataset, tick: Tick

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CRITICS", "DUALS", "ESTIMATORS", "OUTPUTS", "PRIMALS", "log_model_settings", "player_in_model"]
 
 CRITICS: Mapping[str, Callable[[PDCAConfig], Critics]] = {
-    "squared": lambda c: SquaredCritics(c.hidden, c.eta_fast, c.C),
+    "squared": lambda c: SquaredCritics(c.hidden, c.eta_fast, c.C, polyak=c.polyak),
     "hinge": lambda c: HingeCritics(c.hidden, c.eta_fast, c.C),
 }
 
