@@ -114,7 +114,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return algorithms_table()
 
     if "{{" in re.sub(r"```.*?```|`[^`\n]*`|\$\$.*?\$\$", "", markdown, flags=re.S):
-        raise RuntimeError(f"{path}: write <!-- settings NAME --> below a sentence, not {{{{settings NAME}}}}")
+        raise RuntimeError(
+            f"{path}: write <!-- settings NAME --> below a sentence, not {{{{settings NAME}}}}"
+        )
 
     # why the tests do not run a block is for them, not for readers
     markdown = re.sub(r'^(```\w+) title="not run[^"]*"$', r"\1", markdown, flags=re.M)
