@@ -1,9 +1,11 @@
-"""What runs in the project's name elsewhere is pinned: an action by its commit, with leave to read alone."""
+"""What is fetched in the project's name is pinned: actions by commit, packages by versions that agree."""
 
 import re
 from pathlib import Path
 
 import pytest
+
+from tests.test_tutorial import script
 
 yaml = pytest.importorskip("yaml", reason="pip install 'slater-rl[docs]'")
 FILES = sorted((Path(__file__).parents[1] / ".github" / "workflows").glob("*.yml"))
@@ -22,3 +24,13 @@ def test_actions_are_of_a_commit_and_may_only_read(path):
 
 def test_there_are_workflows():
     assert FILES
+
+
+def test_pinned_versions_can_be_installed_together():
+    """What `make` asks pip for, by what the packages here ask for themselves."""
+    constraints = script("constraints")
+    pins = constraints.read_pins(Path(__file__).parents[1] / "constraints.txt")
+    assert constraints.conflicts(pins) == []
+    assert any("numpy" in text for text in constraints.conflicts({**pins, "numpy": "1.0"}))
+    del pins["pandas"]
+    assert any("pandas" in text and "not pinned" in text for text in constraints.conflicts(pins))
