@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any, ClassVar
@@ -114,3 +117,20 @@ def test_a_thread_compiles_each_phase_once_and_the_bits_are_those_of_compiling_w
             deep.train("two-phases", pointmass(), ["5.0001"], tmp_path / "due", **QUICK)
     assert TwoPhases.traced == [("first", True), ("second", True)]
     assert weights(tmp_path / "ahead") == weights(tmp_path / "due")
+
+
+def test_compiled_code_stays_for_later_processes(tmp_path: Path) -> None:
+    """In the user's cache; where JAX was told of another folder, that stays."""
+    code = (
+        "import jax\nfrom slater.deep.compiled import keep_compiled\nkeep_compiled()\n"
+        "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)\n"
+        "jax.jit(lambda x: x * 3 + 1)(2.0)\nprint(jax.config.jax_compilation_cache_dir)"
+    )
+    own = {name: text for name, text in os.environ.items() if not name.startswith("JAX_")}
+    own |= {"SLATER_CACHE": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"}
+    for told in (None, str(tmp_path / "told")):
+        env = own | ({"JAX_COMPILATION_CACHE_DIR": told} if told else {})
+        said = subprocess.check_output([sys.executable, "-c", code], env=env, text=True)
+        folder = Path(said.strip())
+        assert folder.is_relative_to(told or tmp_path / "cache")
+        assert any(folder.iterdir())

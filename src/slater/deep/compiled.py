@@ -1,4 +1,4 @@
-"""Compiled code: what the runs of a process share, and what is run but once."""
+"""Compiled code: what processes and the runs of one share, and what is run but once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import hashlib
 import io
 import os
 import pickle
+import platform
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
 
 import jax
 
-__all__ = ["jit_once", "quick_key", "shared"]
+__all__ = ["jit_once", "keep_compiled", "quick_key", "shared", "user_cache"]
+
+#: seconds of compilation from which code is worth keeping; bytes that are kept, the latest used
+_WORTH, _ROOM = 0.2, 2**29
 
 #: of LLVM's levels the one that takes half the time of the default and gives its bits (level 0 does not);
 #: who sets the level for everything has it here too
@@ -27,6 +32,30 @@ _COMPILED: OrderedDict[tuple[Callable[..., Any], bytes], Any] = OrderedDict()
 _MOST = 16
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
+
+
+def user_cache() -> Path:
+    """Where what can be made again is kept: SLATER_CACHE, or `slater` in the user's cache folder."""
+    own = os.environ.get("SLATER_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slater"
+
+
+def keep_compiled() -> None:
+    """Let JAX keep compiled code in `user_cache()` for later processes: of a small log's time half is
+    compilation, and the runs of a sweep compile the same.
+
+    In a folder for each kind of processor, since code is made for one. Where JAX was told of a folder
+    (JAX_COMPILATION_CACHE_DIR) it stays.
+    """
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.exists() else [platform.processor()]
+    kind = next((line for line in lines if line.startswith("flags")), lines[0] if lines else "")
+    digest = hashlib.sha256(f"{platform.machine()} {kind}".encode()).hexdigest()[:8]
+    jax.config.update("jax_compilation_cache_dir", str(user_cache() / "compiled" / digest))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _WORTH)
+    jax.config.update("jax_compilation_cache_max_size", _ROOM)
 
 
 def jit_once(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,6 +24,7 @@ from slater.data.past import remedy
 from slater.deep import checkpoint
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import on_device
+from slater.deep.compiled import keep_compiled
 from slater.deep.engine.contract import exported
 from slater.deep.engine.finish import finish
 from slater.deep.engine.folder import (
@@ -199,6 +200,7 @@ def open_data(
 
     All data at once if it fits, else shards.
     """
+    keep_compiled()
     algorithm.check(dataset)
     if isinstance(dataset, StoredDataset):
         if not fits(dataset, run.memory):

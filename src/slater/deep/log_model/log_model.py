@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 from slater.data import Dataset, StoredDataset
 from slater.deep import checkpoint
 from slater.deep.candidates.in_sample import InSampleSettings
+from slater.deep.compiled import keep_compiled, user_cache
 from slater.deep.log_model.behaviours import Behaviours
 from slater.deep.log_model.clones import (
     CloneSettings,
@@ -132,10 +132,8 @@ class LogModel:
 
 
 def cache_folder() -> Path:
-    """The folder of log models: SLATER_CACHE, or `slater` in the user's cache folder."""
-    own = os.environ.get("SLATER_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slater"
-    return (Path(own) if own else base) / "logs"
+    """The folder of log models."""
+    return user_cache() / "logs"
 
 
 def has_levels(dataset: Dataset | StoredDataset) -> bool:
@@ -205,6 +203,7 @@ def fit_log_model(
     name = _name(dataset, task, settings)
     if name in _last:
         return replace(_last[name], task=task)
+    keep_compiled()
     from slater.deep.log_model.fitting import Log
 
     log = Log.of(_loaded(dataset), task, settings)
