@@ -47,15 +47,16 @@ def keep_compiled() -> None:
     In a folder for each kind of processor, since code is made for one. Where JAX was told of a folder
     (JAX_COMPILATION_CACHE_DIR) it stays.
     """
-    if jax.config.jax_compilation_cache_dir is not None:
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir is not None:
         return
     about = Path("/proc/cpuinfo")
     lines = about.read_text().splitlines() if about.exists() else [platform.processor()]
     kind = next((line for line in lines if line.startswith("flags")), lines[0] if lines else "")
     digest = hashlib.sha256(f"{platform.machine()} {kind}".encode()).hexdigest()[:8]
-    jax.config.update("jax_compilation_cache_dir", str(user_cache() / "compiled" / digest))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", _WORTH)
-    jax.config.update("jax_compilation_cache_max_size", _ROOM)
+    config.update("jax_compilation_cache_dir", str(user_cache() / "compiled" / digest))
+    config.update("jax_persistent_cache_min_compile_time_secs", _WORTH)
+    config.update("jax_compilation_cache_max_size", _ROOM)
 
 
 def jit_once(function: Callable[..., Any]) -> Callable[..., Any]:
