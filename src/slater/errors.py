@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["InputError", "InputWarning"]
+from typing import Any
+
+__all__ = ["InputError", "InputWarning", "optional"]
 
 
 class InputError(ValueError):
@@ -17,3 +19,14 @@ class InputWarning(UserWarning):
 
     `slater.data.load` gives one for each thing that its checks found; the command line prints it as a line.
     """
+
+
+def optional(package: str, needed: str, extra: str) -> Any:
+    """A package that Slater can do without, by its name; where it is not installed, the line that does it.
+
+    needed: the beginning of that sentence, as "the engine ray needs Ray"; extra: of `slater-rl`.
+    """
+    try:
+        return __import__(package)
+    except ModuleNotFoundError:
+        raise InputError(f"{needed}; install it with: pip install 'slater-rl[{extra}]'") from None

@@ -58,6 +58,8 @@ def measure(
     stopped goes on.
     """
     from slater.data import load
+    from slater.deep.engine.finish import log_best
+    from slater.runs import open_run
 
     dataset = load(data)
     named = dataset
@@ -81,7 +83,7 @@ def measure(
     tell(f"{data.stem}, limit {limit}, seed {seed}")
     folder = out / "runs" / "-".join([data.stem, limit, str(seed), plan.preset or "default"])
     answer = {"cell": cell, "env": env} | _cell(dataset, env, limit, seed, folder, out, plan)
-    answer["reference"] = _best_of_sources(named, answer["limit_per_episode"]) or answer["reference"]
+    answer["reference"] = log_best(named, open_run(folder).result.limits) or answer["reference"]
     append_json_line(done, answer)
     return answer
 
@@ -136,24 +138,6 @@ def _cell(
     if without is not None:
         answer["without_game"] = (without @ measured[:, :3]).tolist()
     return answer
-
-
-def _best_of_sources(dataset: Any, most: float) -> dict[str, Any] | None:
-    """Return and cost of the best mixture of the log's sources within a limit per episode, by their logged
-    means; None: it names none.
-    """
-    from slater.mixing import lp_weights
-
-    if dataset.source is None:
-        return None
-    table, source = dataset.episodes, np.asarray(dataset.source)
-    steps = np.stack([np.asarray(x, np.float64).ravel() for x in (dataset.rewards, dataset.costs)], axis=1)
-    sums = np.add.reduceat(steps, table.starts, axis=0)[table.judged]
-    means = np.array(
-        [sums[source[table.judged] == name].mean(axis=0) for name in np.unique(source[table.judged])]
-    )
-    reward, cost = lp_weights(means, np.array([most])) @ means
-    return {"reward": float(reward), "cost": float(cost), "within_limits": bool(cost <= most + 1e-6)}
 
 
 def _mixed(result: Any, name: str) -> float:

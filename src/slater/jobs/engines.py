@@ -32,7 +32,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, TypeVar
 
-from slater.errors import InputError, InputWarning
+from slater.errors import InputError, InputWarning, optional
 from slater.threads import children_use_one_thread, use_one_thread
 
 __all__ = ["Cell", "Engine", "Row", "run_jobs"]
@@ -163,10 +163,7 @@ def _answer(sender: Connection, work: Callable[[Any], Row], job: Any) -> None:
 
 def _ray(work: Callable[[Job], Row], jobs: Sequence[Job], workers: int) -> Ended[Job]:
     """The cluster decides how many run at once: one core each; `workers` is the size of a local one."""
-    try:
-        import ray
-    except ModuleNotFoundError:
-        raise InputError("the engine ray needs Ray; install it with: pip install 'slater-rl[ray]'") from None
+    ray = optional("ray", "the engine ray needs Ray", "ray")
     local: Mapping[str, Any] = {"include_dashboard": False, "num_cpus": workers}
     # a busy machine needs longer than Ray's own 30 seconds to start a cluster
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.batches import Data, draw
+from slater.deep.game.dual import DualState
 from slater.deep.nets.policy import Exportable
 from slater.deep.ope.base import Check, Tick
 from slater.deep.task import Task, state_task
@@ -54,6 +55,12 @@ class Config:
             raise InputError(f"gamma must be in [0, 1), not {self.gamma}.")
         if not self.hidden or min(self.hidden) < 1:
             raise InputError(f"hidden needs at least one layer of width 1 or more, not {self.hidden}.")
+
+    def require_positive(self, *names: str) -> None:
+        """Refuse settings of these names that are not above 0."""
+        for name in names:
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
 
 
 @dataclass(frozen=True)
@@ -128,6 +135,8 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     #: whether limits enter `init` and `update` as `Task.tau` and by their units alone: runs under several
     #: limits can then be one program, in which tau is an argument (`slater.deep.engine.stacked`)
     limits_are_tau: ClassVar[bool] = False
+    #: a phase before all else: the setting that is its length, its name, and the name of what follows
+    preparation: ClassVar[tuple[str, str, str] | None] = None
     #: whether it can learn from one shard of the data after the other; by default, unless it overrides
     #: `data`, which sees the whole dataset
     streams: ClassVar[bool] = True
@@ -157,9 +166,15 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
             )
 
     def config_for(self, dataset: Dataset | StoredDataset) -> ConfigT:
-        """The settings with what they leave to the data and to the number of steps decided."""
-        del dataset
-        return self.config
+        """The settings with what they leave to the data and to the number of steps decided.
+
+        A short run leaves what follows a preparation a third of its iterations at least.
+        """
+        if self.preparation is None:
+            return self.config
+        wanted = getattr(self.config, self.preparation[0])
+        fitted: dict[str, Any] = {self.preparation[0]: fit_preparation(wanted, self.config.steps)}
+        return replace(self.config, **fitted)
 
     def task(self, dataset: Dataset | StoredDataset, limits: Limits) -> Task:
         """The problem as these settings state it, under `limits` (one per cost, as `train` takes them)."""
@@ -171,12 +186,10 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
 
     def informed(self, dataset: Dataset, task: Task) -> Algorithm[ConfigT, State]:
         """The algorithm with what its policies need of the data; itself unless overridden."""
-        del dataset, task
         return self
 
     def data(self, dataset: Dataset, task: Task, data: Data) -> Any:
         """What `draw` takes from: a PyTree of device arrays; the prepared transitions unless overridden."""
-        del dataset, task
         return data
 
     def draw(self, task: Task, data: Any, key: Array) -> Any:
@@ -192,7 +205,6 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
 
         `tick(what, done, total)` hears of long work.
         """
-        del task, dataset, tick
         return state
 
     @abc.abstractmethod
@@ -207,8 +219,11 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
 
     def phase(self, step: int) -> tuple[str, int]:
         """The phase that iteration `step` belongs to, and the first iteration after it."""
-        del step
-        return "train", self.config.steps
+        if self.preparation is None:
+            return "train", self.config.steps
+        length, before, after = self.preparation
+        first = int(getattr(self.config, length))
+        return (before, first) if step < first else (after, self.config.steps)
 
     def keeps(self, done: int) -> bool:
         """Whether the policy after `done` iterations becomes a member of the mixture."""
@@ -216,7 +231,6 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
 
     def estimates(self, task: Task, state: State) -> tuple[float, ...] | None:
         """The state's own estimate of its policy's utilities, see `Member`; None if it has none."""
-        del task, state
         return None
 
     def member(self, task: Task, state: State, step: int) -> tuple[Exportable, Member] | None:
@@ -226,13 +240,17 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
     def report(
         self, task: Task, state: State, members: Sequence[Member], weights: NDArray[np.float64]
     ) -> dict[str, Any]:
-        """What the algorithm adds to a run's result, as JSON: certificates, multipliers."""
-        del task, state, members, weights
-        return {}
+        """What the algorithm adds to a run's result, as JSON.
+
+        By default multipliers at the end, for utilities scaled to [0, 1], if the state has some as `dual`.
+        """
+        dual = getattr(state, "dual", None)
+        if not isinstance(dual, DualState):
+            return {}
+        return {"multipliers": dict(zip(task.cost_names, np.asarray(dual.lam).tolist(), strict=True))}
 
     def check_estimates(self, task: Task, state: State, dataset: Dataset | StoredDataset) -> Check:
         """A last look at the data, after training: whether the state's estimates can be trusted."""
-        del task, state, dataset
         return Check()
 
     def limit_status(
@@ -242,7 +260,6 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
 
         None: it is decided by the members' estimates, and by whether `check` trusts them.
         """
-        del task, members, weights, check
         return None
 
     def weigh(
@@ -254,5 +271,4 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         Uniform unless an algorithm knows better; `tick(what, done, total)` hears of long work; `check` is
         what `check_estimates` found.
         """
-        del task, state, data, policies, key, tick, check
         return np.full(len(members), 1.0 / len(members)), list(members)

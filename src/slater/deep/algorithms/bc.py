@@ -35,7 +35,7 @@ from slater.deep.algorithms.base import Config
 from slater.deep.algorithms.last_iterate import LastIterate
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Data
-from slater.deep.nets.mlp import MLP
+from slater.deep.nets.mlp import MLP, descend
 from slater.deep.nets.policy import Categorical, Gaussian, PolicyNetwork, make_policy
 from slater.deep.task import Task
 from slater.errors import InputError
@@ -61,10 +61,7 @@ class BCConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.eta > 0 and self.frontier_width > 0):
-            raise InputError(
-                f"eta and frontier_width must be positive, not {self.eta} and {self.frontier_width}."
-            )
+        self.require_positive("eta", "frontier_width")
 
 
 class ClonedRows(NamedTuple):
@@ -194,16 +191,10 @@ class BC(LastIterate[BCConfig, BCState]):
             return -jnp.mean(pi.log_prob(obs, batch.actions))
 
         trained = pi.inner if isinstance(pi, Conditioned) else pi
-        value, grads = jax.value_and_grad(loss)(trained)
-        updates, opt = self.adam.update(grads, state.opt)
-        trained = optax.apply_updates(trained, updates)
+        trained, opt, value = descend(self.adam, loss, trained, state.opt)
         if isinstance(pi, Conditioned):
             trained = Conditioned(trained.mlp, batch.target, pi.log_std_range)
         return BCState(trained, opt), {"loss/clone": value, "episodes/share": batch.share}
-
-    def policy(self, state: BCState) -> PolicyNetwork:
-        """The clone."""
-        return state.pi
 
 
 @dataclass(frozen=True)

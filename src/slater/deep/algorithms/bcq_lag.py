@@ -22,7 +22,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
 from slater.deep.algorithms.base import Config
@@ -37,12 +36,11 @@ from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch
 from slater.deep.game.dual import DualState
 from slater.deep.nets.critic import Critic
-from slater.deep.nets.mlp import MLP, polyak
+from slater.deep.nets.mlp import MLP, descend, polyak
 from slater.deep.nets.vae import CVAE, make_cvae
 from slater.deep.task import Task
 from slater.errors import InputError
 from slater.policy.candidates import CandidatesPolicy
-from slater.policy.layers import Layers
 
 __all__ = ["BCQLag", "BCQLagConfig", "BCQLagState", "Perturbed"]
 
@@ -85,16 +83,12 @@ class Perturbed(eqx.Module):
         assert task.action_low is not None
         assert task.action_high is not None
         return CandidatesPolicy(
-            decoder=_layers(self.vae.decoder), perturbation=_layers(self.perturbation),
-            critics=tuple(_layers(c.mlp) for pair in self.critics for c in pair),
+            decoder=self.vae.decoder.layers(), perturbation=self.perturbation.layers(),
+            critics=tuple(c.mlp.layers() for pair in self.critics for c in pair),
             leans=self.leans, multipliers=np.asarray(self.lam), phi=self.phi, samples=self.samples,
             latent_cut=self.vae.latent_cut, obs_mean=task.obs_mean, obs_std=task.obs_std,
             low=task.action_low, high=task.action_high,
         )  # fmt: skip
-
-
-def _layers(mlp: MLP) -> Layers:
-    return tuple((np.asarray(w), np.asarray(b)) for w, b in zip(mlp.weights, mlp.biases, strict=True))
 
 
 class BCQLagState(eqx.Module):
@@ -141,12 +135,9 @@ class BCQLag(Lagrangian[BCQLagConfig, BCQLagState]):
         self, task: Task, state: BCQLagState, batch: Batch, key: Array, step: Array, phase: str
     ) -> tuple[BCQLagState, dict[str, Array]]:
         """Autoencoder, critics, perturbation, multiplier: one step each."""
-        del step
         key_vae, key_next, key_actor, key_excess = jax.random.split(key, 4)
-        loss_vae, grads = jax.value_and_grad(lambda vae: vae.loss(batch.s, batch.a, key_vae))(state.vae)
-        updates, opt_vae = self.adam_vae.update(grads, state.opt_vae)
-        state = replace(state, vae=optax.apply_updates(state.vae, updates), opt_vae=opt_vae)
-        metrics = {"loss/vae": loss_vae}
+        vae, opt_vae, loss_vae = state.vae.fitted(self.adam_vae, state.opt_vae, batch.s, batch.a, key_vae)
+        state, metrics = replace(state, vae=vae, opt_vae=opt_vae), {"loss/vae": loss_vae}
         if phase == "warm":
             twins, losses = self.twins.update(task, state.twins, batch, None)
             return replace(state, twins=twins), metrics | losses | multiplier_metrics(task, state.dual)
@@ -164,9 +155,7 @@ class BCQLag(Lagrangian[BCQLagConfig, BCQLagState]):
             a = replace(self.policy(state), perturbation=actor).propose(batch.s, 1, key_actor)[:, 0]
             return -jnp.mean(self.twins.score(twins.online, lam, batch.s, a)[0])
 
-        loss_actor, grads = jax.value_and_grad(loss)(state.perturbation)
-        updates, opt_actor = self.adam_actor.update(grads, state.opt_actor)
-        actor = optax.apply_updates(state.perturbation, updates)
+        actor, opt_actor, loss_actor = descend(self.adam_actor, loss, state.perturbation, state.opt_actor)
         target = polyak(state.perturbation_target, actor, self.config.polyak)
         state = replace(state, perturbation=actor, perturbation_target=target, opt_actor=opt_actor)
 

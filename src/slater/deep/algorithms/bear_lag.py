@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
 from slater.deep.algorithms.base import Config
@@ -35,11 +34,10 @@ from slater.deep.algorithms.lagrangian import (
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch
 from slater.deep.game.dual import DualState
-from slater.deep.nets.mlp import polyak
+from slater.deep.nets.mlp import descend, polyak
 from slater.deep.nets.policy import Gaussian, make_policy
 from slater.deep.nets.vae import CVAE, make_cvae
 from slater.deep.task import Task
-from slater.errors import InputError
 
 __all__ = ["BEARLag", "BEARLagConfig", "BEARLagState", "mmd"]
 
@@ -61,8 +59,7 @@ class BEARLagConfig(LagrangianConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.sigma > 0 and self.epsilon > 0):
-            raise InputError(f"sigma and epsilon must be positive, not {self.sigma} and {self.epsilon}.")
+        self.require_positive("sigma", "epsilon")
 
 
 def mmd(x: Array, y: Array, sigma: float) -> Array:
@@ -124,13 +121,10 @@ class BEARLag(Lagrangian[BEARLagConfig, BEARLagState]):
         self, task: Task, state: BEARLagState, batch: Batch, key: Array, step: Array, phase: str
     ) -> tuple[BEARLagState, dict[str, Array]]:
         """Autoencoder, critics, actor, alpha, multiplier: one step each."""
-        del step
         config = self.config
         key_vae, key_next, key_actor, key_prior, key_excess = jax.random.split(key, 5)
-        loss_vae, grads = jax.value_and_grad(lambda vae: vae.loss(batch.s, batch.a, key_vae))(state.vae)
-        updates, opt_vae = self.adam_vae.update(grads, state.opt_vae)
-        state = replace(state, vae=optax.apply_updates(state.vae, updates), opt_vae=opt_vae)
-        metrics = {"loss/vae": loss_vae}
+        vae, opt_vae, loss_vae = state.vae.fitted(self.adam_vae, state.opt_vae, batch.s, batch.a, key_vae)
+        state, metrics = replace(state, vae=vae, opt_vae=opt_vae), {"loss/vae": loss_vae}
         a_next = None if phase == "warm" else state.pi_target.choice(batch.s_next, key_next)
         twins, losses = self.twins.update(task, state.twins, batch, a_next)
         state, metrics = replace(state, twins=twins), metrics | losses
@@ -143,14 +137,12 @@ class BEARLag(Lagrangian[BEARLagConfig, BEARLagState]):
         def loss(pi: Gaussian) -> tuple[Array, Array]:
             if phase == "warm":  # the actor starts as a clone of the data's policy
                 return -jnp.mean(pi.log_prob(batch.s, batch.a)), jnp.asarray(config.epsilon)
-            u = _samples(pi, repeated, key_actor)
+            u = pi.drawn(repeated, key_actor)
             distance = jnp.mean(mmd(as_compared(prior), as_compared(u), config.sigma))
             score, _ = self.twins.score(twins.online, lam, batch.s, jnp.tanh(u[:, 0]))
             return -jnp.mean(score) + alpha * (distance - config.epsilon), distance
 
-        (value, distance), grads = jax.value_and_grad(loss, has_aux=True)(state.pi)
-        updates, opt_pi = self.adam_actor.update(grads, state.opt_pi)
-        pi = optax.apply_updates(state.pi, updates)
+        pi, opt_pi, (value, distance) = descend(self.adam_actor, loss, state.pi, state.opt_pi, has_aux=True)
         rate = 1.0 if phase == "warm" else config.polyak
         pi_target = polyak(state.pi_target, pi, rate)
         log_alpha = jnp.clip(
@@ -167,9 +159,3 @@ class BEARLag(Lagrangian[BEARLagConfig, BEARLagState]):
     def policy(self, state: BEARLagState) -> Gaussian:
         """The actor."""
         return state.pi
-
-
-def _samples(pi: Gaussian, obs: Array, key: Array) -> Array:
-    """Reparameterised samples before the tanh, one per row of obs (..., obs_dim)."""
-    mean, log_std = jnp.split(pi.mlp(obs), 2, axis=-1)
-    return mean + jnp.exp(jnp.clip(log_std, *pi.log_std_range)) * jax.random.normal(key, mean.shape)

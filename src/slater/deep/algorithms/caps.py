@@ -49,11 +49,10 @@ from slater.deep.batches import Batch
 from slater.deep.game.in_sample import InSampleCritics, InSampleState, clone_weights
 from slater.deep.game.timed import horizon_of
 from slater.deep.nets.critic import Critic
-from slater.deep.nets.mlp import MLP
+from slater.deep.nets.mlp import MLP, descend
 from slater.deep.nets.policy import Categorical, Gaussian, PolicyNetwork
 from slater.deep.task import Task, counts_episodes
 from slater.errors import InputError
-from slater.policy.layers import Layers
 from slater.policy.switching import SwitchingPolicy
 
 __all__ = ["CAPS", "CAPSConfig", "CAPSNetwork", "CAPSState"]
@@ -96,9 +95,7 @@ class CAPSConfig(Config):
         super().__post_init__()
         if self.heads < 2:
             raise InputError(f"heads must be at least 2, one for reward and one for cost, not {self.heads}.")
-        for name in ("eta", "beta", "most_weight", "q_weight", "alpha_rate", "polyak"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        self.require_positive("eta", "beta", "most_weight", "q_weight", "alpha_rate", "polyak")
         if not 0 < self.expectile < 1:
             raise InputError(f"expectile must be above 0 and below 1, not {self.expectile}.")
 
@@ -114,15 +111,11 @@ class CAPSNetwork(eqx.Module):
         """The same in NumPy, under the problem's limits."""
         limits = task.units.thresholds(task.limits, "episode").astype(np.float32)
         return SwitchingPolicy(
-            _layers(self.mlp), tuple(tuple(_layers(q.mlp) for q in copies) for copies in self.critics),
+            self.mlp.layers(), tuple(tuple(q.mlp.layers() for q in copies) for copies in self.critics),
             self.config.heads, _critics(task, self.config).budget(task), limits,
             task.scale[1:].astype(np.float32), task.obs_mean, task.obs_std, task.action_low, task.action_high,
             _log_std_range(self.config), self.config.clip_costs, task.cost_names,
         )  # fmt: skip
-
-
-def _layers(mlp: MLP) -> Layers:
-    return tuple((np.asarray(w), np.asarray(b)) for w, b in zip(mlp.weights, mlp.biases, strict=True))
 
 
 def _critics(task: Task, config: CAPSConfig) -> InSampleCritics:
@@ -186,7 +179,6 @@ class CAPS(LastIterate[CAPSConfig, CAPSState]):
         self, task: Task, state: CAPSState, batch: Batch, key: Array, step: Array, phase: str
     ) -> tuple[CAPSState, dict[str, Array]]:
         """One step of the critics, then one of all heads."""
-        del step, phase
         critics, rest = _critics(task, self.config), jnp.ones_like(batch.time)
         if critics.ends != "never":
             rest = jnp.clip((horizon_of(task) - 1.0 - batch.time) / horizon_of(task), 0.0, 1.0)
@@ -209,11 +201,9 @@ class CAPS(LastIterate[CAPSConfig, CAPSState]):
             ]
             return jnp.stack(each).mean()
 
-        metrics["loss/clone"], grads = jax.value_and_grad(loss)(state.mlp)
-        updates, opt = self.adam.update(grads, state.opt)
+        mlp, opt, metrics["loss/clone"] = descend(self.adam, loss, state.mlp, state.opt)
         for k, weight in enumerate(weights):
             metrics[f"rows/head_{k}"] = jnp.mean(weight) ** 2 / jnp.mean(weight**2)
-        mlp = optax.apply_updates(state.mlp, updates)
         return CAPSState(trained, mlp, opt, state.log_alpha), metrics
 
     def _ahead(
@@ -251,14 +241,12 @@ class CAPS(LastIterate[CAPSConfig, CAPSState]):
                 unlike, entropy = unlike + jnp.mean(away), entropy + spread
             return total / config.heads, (unlike / config.heads, entropy / config.heads)
 
-        (metrics["loss/pi"], parts), grads = jax.value_and_grad(loss, has_aux=True)(state.mlp)
+        mlp, opt, (metrics["loss/pi"], parts) = descend(self.adam, loss, state.mlp, state.opt, has_aux=True)
         metrics["loss/clone"], metrics["entropy"] = parts
-        updates, opt = self.adam.update(grads, state.opt)
         wanted = 0.1 * float(np.log(task.action_dim)) if task.discrete else -float(task.action_dim)
         missing = jnp.clip(wanted - metrics["entropy"], -1.0, 1.0)
         log_alpha = jnp.clip(state.log_alpha + config.alpha_rate * missing, -10.0, 2.0)
         metrics["alpha"] = jnp.exp(log_alpha)
-        mlp = optax.apply_updates(state.mlp, updates)
         return CAPSState(state.critics, mlp, opt, log_alpha), metrics
 
     def _weights(self, gains: Array) -> list[Array]:

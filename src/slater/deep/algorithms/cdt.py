@@ -37,6 +37,7 @@ from slater.deep.algorithms.cdt_config import CDTConfig, released_targets
 from slater.deep.algorithms.frontier import relabel, sampling_weights
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Data
+from slater.deep.nets.mlp import descend
 from slater.deep.nets.transformer import Transformer
 from slater.deep.task import Task, scaled_actions
 from slater.errors import InputError
@@ -201,7 +202,6 @@ class CDT(Algorithm[CDTConfig, CDTState]):
 
     def config_for(self, dataset: Dataset | StoredDataset) -> CDTConfig:
         """A short run has a shorter warm-up."""
-        del dataset
         return replace(self.config, warmup=fit_preparation(self.config.warmup, self.config.steps))
 
     def check(self, dataset: Dataset | StoredDataset) -> None:
@@ -276,7 +276,6 @@ class CDT(Algorithm[CDTConfig, CDTState]):
 
     def data(self, dataset: Dataset, task: Task, data: Data) -> Sequences:
         """Judged episodes with what is to go at each step, relabelled ones, and the weights to draw by."""
-        del data
         config, table, views = self.config, dataset.episodes, self._views(dataset, task)
         weights = sampling_weights(views.label_costs, config.cost_sampling, config.cost_cap)
         f32 = jnp.float32
@@ -338,7 +337,6 @@ class CDT(Algorithm[CDTConfig, CDTState]):
         self, task: Task, state: CDTState, batch: Contexts, key: Array, step: Array, phase: str
     ) -> tuple[CDTState, dict[str, Array]]:
         """One step of AdamW on the loss, one of Adam on log beta."""
-        del step, phase
         config, count = self.config, jnp.sum(batch.valid)
         target = config.target_entropy
         if target is None:
@@ -355,9 +353,9 @@ class CDT(Algorithm[CDTConfig, CDTState]):
             value = -(likelihood + jnp.exp(state.log_beta) * H) + config.cost_weight * cost
             return value, (likelihood, H, cost)
 
-        (value, (likelihood, H, cost)), grads = jax.value_and_grad(loss, has_aux=True)(state.net)
-        updates, opt = self.adam.update(grads, state.opt, state.net)
-        net = optax.apply_updates(state.net, updates)
+        net, opt, (value, (likelihood, H, cost)) = descend(
+            self.adam, loss, state.net, state.opt, has_aux=True
+        )
         slope = jnp.exp(state.log_beta) * (H - target)  # d/d(log beta) of beta (H - target)
         update, opt_beta = self.adam_beta.update(slope, state.opt_beta)
         log_beta = jnp.clip(optax.apply_updates(state.log_beta, update), -10.0, 3.0)
@@ -379,5 +377,4 @@ class CDT(Algorithm[CDTConfig, CDTState]):
 
     def report(self, task: Task, state: CDTState, members: Any, weights: Any) -> dict[str, Any]:
         """The return that is asked for at the run's limits."""
-        del members, weights
         return {"target_return": state.net.export(task).target_return}

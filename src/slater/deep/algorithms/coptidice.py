@@ -46,7 +46,7 @@ from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, Data
 from slater.deep.game.thresholds import thresholds
 from slater.deep.nets.critic import Critic, make_critic
-from slater.deep.nets.mlp import MLP, polyak
+from slater.deep.nets.mlp import MLP, descend, polyak
 from slater.deep.nets.policy import Gaussian, PolicyNetwork, make_policy
 from slater.deep.task import Task
 from slater.errors import InputError
@@ -85,9 +85,7 @@ class COptiDICEConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("eta", "eta_scalars", "eta_pi", "alpha", "copies"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        self.require_positive("eta", "eta_scalars", "eta_pi", "alpha", "copies")
         if self.epsilon < 0:
             raise InputError(f"epsilon must be at least 0, not {self.epsilon}.")
 
@@ -177,11 +175,7 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
 
         def loss_dual(dual: DualNetworks) -> tuple[Array, tuple[Array, Array, Array, dict[str, Array]]]:
             reward = batch.u[:, 0] - costs @ lam
-            nu_s, nu_next, nu_0 = (
-                _least(dual.nu, batch.s),
-                _least(dual.nu, batch.s_next),
-                _least(dual.nu, batch.s0),
-            )
+            nu_s, nu_next, nu_0 = (_least(dual.nu, obs) for obs in (batch.s, batch.s_next, batch.s0))
             e = reward + batch.discount * nu_next - nu_s
             if dual.m:  # w from the mean over s', constant here: the gradient is then that of the dual
                 mean_next = dual.m[0](batch.s, batch.a)
@@ -198,26 +192,21 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
             parts |= {"loss/chi": loss_chi} if dual.chi else {}
             return loss_nu + loss_m + loss_chi, (w, bounds, divergences, parts)
 
-        grads, (w, cost, divergence, metrics) = jax.grad(loss_dual, has_aux=True)(state.dual)
-        updates, opt_dual = self.adam.update(grads, state.opt_dual)
-        dual = optax.apply_updates(state.dual, updates)
+        dual, opt_dual, (_, (w, cost, divergence, metrics)) = descend(
+            self.adam, loss_dual, state.dual, state.opt_dual, has_aux=True
+        )
 
         def loss_scalars(scalars: Array) -> Array:
             lam, t = jax.nn.softplus(scalars)
             # t minimises t (epsilon - KL): it grows until the worst model is as near as allowed
             return jnp.sum(lam * (chat - cost)) + jnp.sum(t * (self.config.epsilon - divergence))
 
-        updates, opt_scalars = self.adam_scalars.update(
-            jax.grad(loss_scalars)(state.scalars), state.opt_scalars
-        )
-        scalars = optax.apply_updates(state.scalars, updates)
+        scalars, opt_scalars, _ = descend(self.adam_scalars, loss_scalars, state.scalars, state.opt_scalars)
 
         def loss_pi(pi: PolicyNetwork) -> Array:
             return -jnp.mean(w * self._log_prob(pi, batch)) / jnp.maximum(jnp.mean(w), 1e-6)
 
-        value_pi, grads_pi = jax.value_and_grad(loss_pi)(state.pi)
-        updates, opt_pi = self.adam_pi.update(grads_pi, state.opt_pi)
-        pi = optax.apply_updates(state.pi, updates)
+        pi, opt_pi, value_pi = descend(self.adam_pi, loss_pi, state.pi, state.opt_pi)
 
         now = jnp.concatenate(
             [jnp.stack([jnp.mean(w), jnp.mean(w**2)]), jnp.mean(w[:, None] * costs, axis=0)]
@@ -272,10 +261,6 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
         mean, log_std = jnp.split(pi.mlp(batch.s), 2, axis=-1)
         log_std = jnp.clip(log_std, *pi.log_std_range)
         return jnp.sum(-0.5 * ((batch.a - mean) * jnp.exp(-log_std)) ** 2 - log_std, axis=-1)
-
-    def policy(self, state: COptiDICEState) -> PolicyNetwork:
-        """The weighted clone."""
-        return state.pi
 
     def report(
         self, task: Task, state: COptiDICEState, members: Sequence[Member], weights: NDArray[np.float64]

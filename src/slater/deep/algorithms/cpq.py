@@ -33,14 +33,14 @@ import optax
 from jax import Array
 from jax.lax import stop_gradient
 
-from slater.data import Dataset, StoredDataset
-from slater.deep.algorithms.base import Config, fit_preparation
+from slater.data import Dataset
+from slater.deep.algorithms.base import Config
 from slater.deep.algorithms.last_iterate import LastIterate
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, Data
 from slater.deep.game.thresholds import thresholds
 from slater.deep.nets.critic import Critic, make_critic
-from slater.deep.nets.mlp import polyak
+from slater.deep.nets.mlp import descend, polyak
 from slater.deep.nets.policy import Gaussian, PolicyNetwork, make_policy
 from slater.deep.nets.vae import CVAE, make_cvae
 from slater.deep.task import Task
@@ -85,9 +85,7 @@ class CPQConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("eta", "eta_pi", "eta_alpha", "polyak", "copies", "ood_actions", "ood_margin"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        self.require_positive("eta", "eta_pi", "eta_alpha", "polyak", "copies", "ood_actions", "ood_margin")
         if not 0 < self.ood_share <= 1:
             raise InputError(f"ood_share must be in (0, 1], not {self.ood_share}.")
         if self.vae_steps < 0:
@@ -117,6 +115,7 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
     name: ClassVar[str] = "cpq"
     label: ClassVar[str] = "CPQ"
     published_as: ClassVar[str | None] = "CPQ"
+    preparation: ClassVar[tuple[str, str, str] | None] = ("vae_steps", "vae", "train")
     search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {"ood_margin": ("1", "1.5", "3")}
     Config: ClassVar[type[Config]] = CPQConfig
     actions: ClassVar[tuple[Literal["continuous", "discrete"], ...]] = ("continuous",)
@@ -131,17 +130,6 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
     def __init__(self, config: CPQConfig) -> None:
         super().__init__(config)
         self.adam, self.adam_pi = optax.adam(config.eta), optax.adam(config.eta_pi)
-
-    def config_for(self, dataset: Dataset | StoredDataset) -> CPQConfig:
-        """A short run leaves the policy a third of its iterations at least."""
-        del dataset
-        config = self.config
-        return replace(config, vae_steps=fit_preparation(config.vae_steps, config.steps))
-
-    def phase(self, step: int) -> tuple[str, int]:
-        """The CVAE first, then everything else."""
-        before = self.config.vae_steps
-        return ("vae", before) if step < before else ("train", self.config.steps)
 
     def data(self, dataset: Dataset, task: Task, data: Data) -> Data:
         """The transitions, with a discount for rewards and one for costs: shape (N, 2)."""
@@ -177,10 +165,8 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
         key_vae, key_next, key_ood, key_pi = jax.random.split(key, 4)
         metrics: dict[str, Array] = {}
         if phase == "vae" or self.config.vae_steps == 0:
-            value, grads = jax.value_and_grad(lambda vae: vae.loss(batch.s, batch.a, key_vae))(state.vae)
-            updates, opt_vae = self.adam.update(grads, state.opt_vae)
-            state = replace(state, vae=optax.apply_updates(state.vae, updates), opt_vae=opt_vae)
-            metrics["loss/vae"] = value
+            vae, opt_vae, loss_vae = state.vae.fitted(self.adam, state.opt_vae, batch.s, batch.a, key_vae)
+            state, metrics["loss/vae"] = replace(state, vae=vae, opt_vae=opt_vae), loss_vae
         if phase == "vae":
             return state, metrics
         state, parts = self._critics(task, state, batch, key_next, key_ood)
@@ -195,12 +181,9 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
                 gain -= (1.0 - safe) * excess
             return -jnp.mean(gain), jnp.mean(safe)
 
-        (value, share), grads = jax.value_and_grad(loss_pi, has_aux=True)(state.pi)
-        updates, opt_pi = self.adam_pi.update(grads, state.opt_pi)
-        state = replace(
-            state, pi=optax.apply_updates(state.pi, updates), opt_pi=opt_pi,
-            target=polyak(state.target, state.critics, self.config.polyak),
-        )  # fmt: skip
+        pi, opt_pi, (value, share) = descend(self.adam_pi, loss_pi, state.pi, state.opt_pi, has_aux=True)
+        target = polyak(state.target, state.critics, self.config.polyak)
+        state = replace(state, pi=pi, opt_pi=opt_pi, target=target)
         return state, metrics | {"loss/pi": value, "safe/share": share}
 
     def _critics(
@@ -229,13 +212,13 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
                 )
             return sum(parts.values(), jnp.zeros(())) - jnp.sum(alpha * (unlike - pushed)), (parts, unlike)
 
-        grads, (metrics, unlike) = jax.grad(loss, has_aux=True)(state.critics)
-        updates, opt = self.adam.update(grads, state.opt)
+        critics, opt, (_, (metrics, unlike)) = descend(
+            self.adam, loss, state.critics, state.opt, has_aux=True
+        )
         log_alpha = jnp.clip(state.log_alpha + self.config.eta_alpha * alpha * (pushed - unlike), -5.0, 5.0)
         for i, name in enumerate(task.cost_names):
             metrics[f"alpha/{name}"] = alpha[i]
             metrics[f"unlike/{name}"] = unlike[i] / task.scale[1 + i]
-        critics = optax.apply_updates(state.critics, updates)
         return replace(state, critics=critics, opt=opt, log_alpha=log_alpha), metrics
 
     def _goals(self, task: Task, state: CPQState, batch: Batch, key: Array) -> list[Array]:
@@ -275,7 +258,3 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
         # no cost is larger than value_high: a limit above it calls nothing unsafe
         costs = jnp.minimum(costs, jnp.asarray(task.value_high[1:]))
         return jnp.max(costs - self.limits(task), axis=-1)
-
-    def policy(self, state: CPQState) -> PolicyNetwork:
-        """The policy now."""
-        return state.pi

@@ -19,22 +19,20 @@ A slow target network is late in the level of Q; as in `slater.deep.ope.fitted_q
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 
-from slater.data import Dataset, StoredDataset
-from slater.deep.algorithms.base import Algorithm, Config, State, fit_preparation
+from slater.deep.algorithms.base import Algorithm, Config, State
 from slater.deep.batches import Batch
 from slater.deep.game.dual import PID, DualState, relative_excess
 from slater.deep.nets.critic import Critic, make_critic
-from slater.deep.nets.mlp import polyak
+from slater.deep.nets.mlp import descend, polyak
 from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.task import Task
 from slater.errors import InputError
@@ -84,9 +82,7 @@ class LagrangianConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("critic_rate", "actor_rate", "vae_rate", "polyak", "multiplier_bound"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        self.require_positive("critic_rate", "actor_rate", "vae_rate", "polyak", "multiplier_bound")
         if min(self.kp, self.ki, self.kd, self.deflation, self.warm_steps) < 0 or self.samples < 1:
             raise InputError("kp, ki, kd, deflation and warm_steps must be >= 0 and samples >= 1.")
         if not 0 <= self.margin < 1:
@@ -177,9 +173,7 @@ class Twins:
             )
             return jnp.sum(losses), losses
 
-        grads, losses = jax.grad(loss, has_aux=True)(state.online)
-        updates, opt = self.adam.update(grads, state.opt)
-        online = optax.apply_updates(state.online, updates)
+        online, opt, (_, losses) = descend(self.adam, loss, state.online, state.opt, has_aux=True)
         target = online if a_next is None else polyak(state.target, online, self.config.polyak)
         online, target = _raised(online, levels), _raised(target, levels)
         names = ("reward", *task.cost_names)
@@ -222,6 +216,7 @@ class Lagrangian(Algorithm[LagrangianT, State]):
 
     actions = ("continuous",)
     acts_likeliest: ClassVar[bool] = True
+    preparation: ClassVar[tuple[str, str, str] | None] = ("warm_steps", "warm", "train")
 
     def __init__(self, config: LagrangianT) -> None:
         super().__init__(config)
@@ -229,22 +224,6 @@ class Lagrangian(Algorithm[LagrangianT, State]):
         self.pid = PID(config.multiplier_bound, config.kp, config.ki, config.kd)
         self.adam_vae, self.adam_actor = optax.adam(config.vae_rate), optax.adam(config.actor_rate)
 
-    def config_for(self, dataset: Dataset | StoredDataset) -> LagrangianT:
-        """A short run leaves the policy a third of its iterations at least."""
-        del dataset
-        config = self.config
-        return replace(config, warm_steps=fit_preparation(config.warm_steps, config.steps))
-
-    def phase(self, step: int) -> tuple[str, int]:
-        """First warm, then train."""
-        warm = self.config.warm_steps
-        return ("warm", warm) if step < warm else ("train", self.config.steps)
-
     def keeps(self, done: int) -> bool:
         """The last policy only, with the multiplier that belongs to it."""
         return done == self.config.steps
-
-    def report(self, task: Task, state: Any, members: Any, weights: Any) -> dict[str, Any]:
-        """The multipliers at the end, for utilities scaled to [0, 1]."""
-        del members, weights
-        return {"multipliers": dict(zip(task.cost_names, np.asarray(state.dual.lam).tolist(), strict=True))}

@@ -10,7 +10,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.deep.algorithms.base import Algorithm, ConfigT, Member, State
-from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.nets.policy import Exportable, PolicyNetwork
 from slater.deep.ope.base import Check, Tick
 from slater.deep.task import Task
 
@@ -26,10 +26,14 @@ class LastIterate(Algorithm[ConfigT, State]):
         """At the interval and at the end."""
         return super().keeps(done) or done == self.config.steps
 
+    def policy(self, state: Any) -> Exportable:
+        """What the state calls `pi`, unless overridden."""
+        own: Exportable = state.pi
+        return own
+
     def weigh(
         self, task: Task, state: Any, data: Any, members: Sequence[Member],
         policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
     ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
         """All weight on the last."""
-        del task, state, data, policies, key, tick, check
         return np.eye(len(members))[-1], list(members)

@@ -77,9 +77,9 @@ class MBCLConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("eta", "polyak", "fqi_steps", "fqe_steps", "multiplier_bound", "dual_rate", "sharpness"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        self.require_positive(
+            "eta", "polyak", "fqi_steps", "fqe_steps", "multiplier_bound", "dual_rate", "sharpness"
+        )
         if self.first_steps < 0:
             raise InputError(f"first_steps must be at least 0, not {self.first_steps}.")
 
@@ -122,7 +122,6 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
 
     def config_for(self, dataset: Dataset | StoredDataset) -> MBCLConfig:
         """Phases short enough for four rounds within `steps`."""
-        del dataset
         config = self.config
         phases = {name: getattr(config, name) for name in ("first_steps", "fqi_steps", "fqe_steps")}
 

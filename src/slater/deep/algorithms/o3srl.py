@@ -27,7 +27,6 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 
@@ -37,6 +36,7 @@ from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, draw_keys
 from slater.deep.game.dual import EXP3, DualState, ExponentiatedGradient, Outcome, relative_excess
 from slater.deep.nets.critic import Critic, make_critic
+from slater.deep.nets.mlp import descend
 from slater.deep.nets.policy import Gaussian, PolicyNetwork, make_policy
 from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.task import Task
@@ -79,9 +79,7 @@ class O3SRLConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("eta", "eta_pi", "alpha", "polyak", "hold", "multiplier_bound", "dual_rate"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        self.require_positive("eta", "eta_pi", "alpha", "polyak", "hold", "multiplier_bound", "dual_rate")
         if self.noise < 0 or self.deflation < 0 or not 0 <= self.margin < 1:
             raise InputError("noise and deflation must be >= 0, and margin in [0, 1).")
 
@@ -131,7 +129,6 @@ class O3SRL(LastIterate[O3SRLConfig, O3SRLState]):
         self, task: Task, state: O3SRLState, batch: Batch, key: Array, step: Array, phase: str
     ) -> tuple[O3SRLState, dict[str, Array]]:
         """Critics, policy, and every `hold` iterations lambda."""
-        del phase
         config, keys, lam = self.config, draw_keys(key), state.dual.lam
         a_next = state.pi.choice(batch.s_next, keys.s_next)
         if not task.discrete:
@@ -153,9 +150,8 @@ class O3SRL(LastIterate[O3SRLConfig, O3SRLState]):
                 unlike = -jnp.mean(pi.log_prob(batch.s, batch.a))
             return unlike - config.alpha * jnp.mean(z) / jnp.maximum(size, 1e-6), unlike
 
-        (metrics["loss/pi"], metrics["loss/clone"]), grads = jax.value_and_grad(loss, has_aux=True)(state.pi)
-        updates, opt = self.adam.update(grads, state.opt)
-        pi = optax.apply_updates(state.pi, updates)
+        pi, opt, told = descend(self.adam, loss, state.pi, state.opt, has_aux=True)
+        metrics["loss/pi"], metrics["loss/clone"] = told
         heard = jnp.mean(_values(critics[1], batch.s0, pi.choice(batch.s0, keys.s0)), axis=1)
         outcome = self.heard(
             heard, jnp.asarray(task.tightened_limits(config.margin)), 1e-3 / (1.0 - task.gamma)
@@ -179,15 +175,6 @@ class O3SRL(LastIterate[O3SRLConfig, O3SRLState]):
             return Outcome(values[0], values[1:], limits, floor)
         excess = relative_excess(values[1:], limits, floor)
         return Outcome(jnp.zeros(()), excess, jnp.zeros_like(limits), 1.0)
-
-    def policy(self, state: O3SRLState) -> PolicyNetwork:
-        """The policy now."""
-        return state.pi
-
-    def report(self, task: Task, state: O3SRLState, members: Any, weights: Any) -> dict[str, Any]:
-        """The multipliers at the end, for utilities scaled to [0, 1]."""
-        del members, weights
-        return {"multipliers": dict(zip(task.cost_names, np.asarray(state.dual.lam).tolist(), strict=True))}
 
 
 def _values(networks: tuple[Critic, ...], s: Array, a: Array) -> Array:

@@ -29,21 +29,19 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 from jax.lax import stop_gradient
 
-from slater.data import Dataset, StoredDataset
-from slater.deep.algorithms.base import Algorithm, Config, fit_preparation
+from slater.deep.algorithms.base import Config
+from slater.deep.algorithms.from_clone import FromClone, FromCloneConfig, anchored_at
 from slater.deep.algorithms.registry import register
-from slater.deep.algorithms.wsac import anchored_at, player, second_half
 from slater.deep.batches import Batch, draw_keys
 from slater.deep.game.critics import Lagrangian
 from slater.deep.game.dual import DualState, ProjectedGradient, relative_excess
-from slater.deep.game.primal import Primal, PrimalState
+from slater.deep.game.primal import PrimalState
 from slater.deep.nets.critic import Critic, make_critic, make_critics
-from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.nets.mlp import descend
 from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.task import Task
 from slater.errors import InputError
@@ -52,7 +50,7 @@ __all__ = ["PDOCRL", "PDOCRLConfig", "PDOCRLState"]
 
 
 @dataclass(frozen=True)
-class PDOCRLConfig(Config):
+class PDOCRLConfig(FromCloneConfig):
     """Settings of PDOCRL. "released" marks what the preset changes, and to what."""
 
     lambda_sees: Literal["policy", "weights", "data"] = "policy"
@@ -65,29 +63,14 @@ class PDOCRLConfig(Config):
     """C_infinity, the largest density ratio"""
     weight_hold: float = 0.01
     """how much w is held to 1"""
-    eta_fast: float = 1e-3
-    """learning rate of Q, x and w (released: 3e-4)"""
-    eta_slow: float = 1e-4
-    """learning rate of the policy (released: 3e-4)"""
-    warm_steps: int = 5_000
-    """first iterations: cloning, and Q of the clone; at most two thirds of all (released: 0)"""
-    polyak: float = 0.005
-    """rate of the target networks, per iteration"""
     deflation: float = 0.01
     """rate at which the level of Q is solved for, per iteration (released: 0)"""
-    anchor_weight: float = 0.003
-    """weight of the divergence from the clone, relative to the size of Q (continuous actions)"""
-    temperature: float = 0.02
-    """of the natural gradient (discrete actions)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("multiplier_bound", "dual_rate", "weight_bound", "eta_fast", "eta_slow", "polyak",
-                     "temperature"):  # fmt: skip
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
-        if min(self.warm_steps, self.anchor_weight, self.deflation, self.weight_hold) < 0:
-            raise InputError("warm_steps, anchor_weight, deflation and weight_hold must be at least 0.")
+        self.require_positive("multiplier_bound", "dual_rate", "weight_bound")
+        if min(self.deflation, self.weight_hold) < 0:
+            raise InputError("deflation and weight_hold must be at least 0.")
 
 
 class PDOCRLState(eqx.Module):
@@ -103,12 +86,11 @@ class PDOCRLState(eqx.Module):
 
 
 @register
-class PDOCRL(Algorithm[PDOCRLConfig, PDOCRLState]):
+class PDOCRL(FromClone[PDOCRLConfig, PDOCRLState]):
     """Primal-dual offline constrained RL; see the module's text."""
 
     name: ClassVar[str] = "pdocrl"
     label: ClassVar[str] = "PDOCRL"
-    limits_are_tau: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "multiplier_bound": ("2", "5", "10"), "weight_bound": ("5", "10")
     }  # fmt: skip
@@ -127,26 +109,6 @@ class PDOCRL(Algorithm[PDOCRLConfig, PDOCRLState]):
         self.adam = optax.adam(config.eta_fast)
         self.lam = ProjectedGradient(config.multiplier_bound, config.dual_rate)
 
-    def config_for(self, dataset: Dataset | StoredDataset) -> PDOCRLConfig:
-        """A short run leaves the game a third of its iterations at least."""
-        del dataset
-        return replace(self.config, warm_steps=fit_preparation(self.config.warm_steps, self.config.steps))
-
-    def phase(self, step: int) -> tuple[str, int]:
-        """First warm, then train."""
-        warm = self.config.warm_steps
-        return ("warm", warm) if step < warm else ("train", self.config.steps)
-
-    def keeps(self, done: int) -> bool:
-        """The second half of the game."""
-        config = self.config
-        return second_half(done, config.steps, config.warm_steps, config.keep_every)
-
-    def primal(self, task: Task) -> Primal:
-        """The pi-player."""
-        c = self.config
-        return player(task, c.hidden, c.eta_slow, c.eta_fast, c.anchor_weight, c.temperature)
-
     def init(self, task: Task, key: Array) -> PDOCRLState:
         """All networks at random, lambda 0."""
         key_q, key_w, key_x, key_pi = jax.random.split(key, 4)
@@ -162,7 +124,6 @@ class PDOCRL(Algorithm[PDOCRLConfig, PDOCRLState]):
         self, task: Task, state: PDOCRLState, batch: Batch, key: Array, step: Array, phase: str
     ) -> tuple[PDOCRLState, dict[str, Array]]:
         """Q, then the adversary, w, pi and lambda."""
-        del step
         keys, primal, pi = draw_keys(key), self.primal(task), state.primal.policy
         choice_0, choice_next = pi.choice(batch.s0, keys.s0), pi.choice(batch.s_next, keys.s_next)
         q, losses = self.fitted.update(task, range(1 + task.costs), state.q, batch, choice_next)
@@ -191,18 +152,14 @@ class PDOCRL(Algorithm[PDOCRLConfig, PDOCRLState]):
             first, ahead = flow(x)
             return first + jnp.mean(ratio * ahead) + 0.5 * jnp.mean(x(batch.s, batch.a) ** 2)
 
-        metrics["loss/x"], grads = jax.value_and_grad(loss_x)(state.x)
-        updates, opt_x = self.adam.update(grads, state.opt_x)
-        x = optax.apply_updates(state.x, updates)
+        x, opt_x, metrics["loss/x"] = descend(self.adam, loss_x, state.x, state.opt_x)
         gain = stop_gradient(delta + flow(x)[1])
 
         def loss_w(w: Critic) -> Array:
             ratio = self._ratio(w, batch)
             return -jnp.mean(ratio * gain) + 0.5 * self.config.weight_hold * jnp.mean((ratio - 1.0) ** 2)
 
-        metrics["loss/w"], grads = jax.value_and_grad(loss_w)(state.w)
-        updates, opt_w = self.adam.update(grads, state.opt_w)
-        w = optax.apply_updates(state.w, updates)
+        w, opt_w, metrics["loss/w"] = descend(self.adam, loss_w, state.w, state.opt_w)
         ratio = self._ratio(w, batch)
         z = Lagrangian(q[0][0], q[0][1:], state.dual.lam, jnp.asarray(task.tau))
         moved, told = primal.update(task, state.primal, z, self._visited(task, batch, ratio, keys.s), key)
@@ -239,12 +196,3 @@ class PDOCRL(Algorithm[PDOCRLConfig, PDOCRLState]):
             return first + jnp.mean(ratio * deltas[1:], axis=1) / live
         weight = ratio if self.config.lambda_sees == "weights" else jnp.ones_like(ratio)
         return jnp.mean(weight[:, None] * batch.u[:, 1:], axis=0) / live
-
-    def policy(self, state: PDOCRLState) -> PolicyNetwork:
-        """The policy now."""
-        return state.primal.policy
-
-    def report(self, task: Task, state: PDOCRLState, members: Any, weights: Any) -> dict[str, Any]:
-        """The multipliers at the end, for utilities scaled to [0, 1]."""
-        del members, weights
-        return {"multipliers": dict(zip(task.cost_names, np.asarray(state.dual.lam).tolist(), strict=True))}

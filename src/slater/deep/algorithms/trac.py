@@ -34,12 +34,13 @@ import optax
 from jax import Array
 from numpy.typing import NDArray
 
-from slater.data import Dataset, StoredDataset
-from slater.deep.algorithms.base import Config, Member, fit_preparation
+from slater.data import Dataset
+from slater.deep.algorithms.base import Config, Member
 from slater.deep.algorithms.last_iterate import LastIterate
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Data
 from slater.deep.game.timed import horizon_of
+from slater.deep.nets.mlp import descend
 from slater.deep.nets.policy import Gaussian, PolicyNetwork, make_policy
 from slater.deep.ope.base import Check, Tick
 from slater.deep.ope.fitted_q import FQE
@@ -87,10 +88,9 @@ class TraCConfig(Config):
         super().__post_init__()
         if not 0 < self.ratio <= 1:
             raise InputError(f"ratio must be above 0 and at most 1, not {self.ratio}.")
-        for name in ("segments", "alpha", "eta_undesired", "clone_rate", "eta", "choose_among",
-                     "choose_iterations"):  # fmt: skip
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
+        self.require_positive(
+            "segments", "alpha", "eta_undesired", "clone_rate", "eta", "choose_among", "choose_iterations"
+        )
         if not 0 < self.desired <= 1 or not 0 <= self.undesired <= 1 or not 0 <= self.kappa <= 1:
             raise InputError("desired must be in (0, 1], undesired and kappa in [0, 1].")
         if self.clone_steps < 0:
@@ -177,6 +177,7 @@ class TraC(LastIterate[TraCConfig, TraCState]):
     label: ClassVar[str] = "TraC"
     published_as: ClassVar[str | None] = "TraC"
     imitates: ClassVar[bool] = True
+    preparation: ClassVar[tuple[str, str, str] | None] = ("clone_steps", "clone", "classify")
     Config: ClassVar[type[Config]] = TraCConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "published": {
@@ -189,16 +190,6 @@ class TraC(LastIterate[TraCConfig, TraCState]):
         super().__init__(config)
         self.adam_clone = optax.adam(config.clone_rate)
         self.adam = optax.adam(config.eta)
-
-    def config_for(self, dataset: Dataset | StoredDataset) -> TraCConfig:
-        """A short run leaves classification a third of its iterations at least."""
-        del dataset
-        return replace(self.config, clone_steps=fit_preparation(self.config.clone_steps, self.config.steps))
-
-    def phase(self, step: int) -> tuple[str, int]:
-        """First clone, then classify."""
-        before = self.config.clone_steps
-        return ("clone", before) if step < before else ("classify", self.config.steps)
 
     def data(self, dataset: Dataset, task: Task, data: Data) -> Segments:
         """Every labelled segment; refuses limits of which no segment keeps its share."""
@@ -233,7 +224,6 @@ class TraC(LastIterate[TraCConfig, TraCState]):
         self, task: Task, state: TraCState, batch: tuple[Array, ...], key: Array, step: Array, phase: str
     ) -> tuple[TraCState, dict[str, Array]]:
         """One step of cloning, or of classification."""
-        del task, key, step
         obs, actions, decay, good, weight, ratio = batch
         config = self.config
 
@@ -242,12 +232,9 @@ class TraC(LastIterate[TraCConfig, TraCState]):
             return -jnp.sum(jnp.where(alive, likeness(pi, obs, actions), 0.0)) / jnp.sum(alive)
 
         if phase == "clone":
-            value, grads = jax.value_and_grad(clone)(state.pi)
-            updates, opt = self.adam_clone.update(grads, state.opt_clone)
-            pi = optax.apply_updates(state.pi, updates)
-            return replace(state, pi=pi, reference=jax.tree.map(jnp.copy, pi), opt_clone=opt), {
-                "loss/clone": value
-            }
+            pi, opt, value = descend(self.adam_clone, clone, state.pi, state.opt_clone)
+            state = replace(state, pi=pi, reference=jax.tree.map(jnp.copy, pi), opt_clone=opt)
+            return state, {"loss/clone": value}
         before = likeness(state.reference, obs, actions)
 
         def classify(pi: PolicyNetwork) -> tuple[Array, Array]:
@@ -256,14 +243,8 @@ class TraC(LastIterate[TraCConfig, TraCState]):
             wrong = (1.0 - good) * jax.nn.log_sigmoid(-score) * config.eta_undesired * ratio
             return -jnp.mean(weight * (right + wrong)), jnp.mean(jnp.where(good > 0, score > 0, score < 0))
 
-        (value, told), grads = jax.value_and_grad(classify, has_aux=True)(state.pi)
-        updates, opt = self.adam.update(grads, state.opt)
-        metrics = {"loss/classify": value, "told_apart": told}
-        return replace(state, pi=optax.apply_updates(state.pi, updates), opt=opt), metrics
-
-    def policy(self, state: TraCState) -> PolicyNetwork:
-        """The policy now."""
-        return state.pi
+        pi, opt, (value, told) = descend(self.adam, classify, state.pi, state.opt, has_aux=True)
+        return replace(state, pi=pi, opt=opt), {"loss/classify": value, "told_apart": told}
 
     def weigh(
         self, task: Task, state: Any, data: Segments, members: Sequence[Member],

@@ -15,7 +15,7 @@ a clone of the log, and the output is the mixture of the second half of its poli
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -24,26 +24,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from slater.data import Dataset, StoredDataset
-from slater.deep.algorithms.base import Algorithm, Config, fit_preparation
+from slater.deep.algorithms.base import Config
+from slater.deep.algorithms.from_clone import FromClone, FromCloneConfig, anchored_at
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, draw_keys
 from slater.deep.game.bellman import advantage
 from slater.deep.game.critics import CriticsState, SquaredCritics
-from slater.deep.game.primal import AnchoredGradient, NaturalGradient, Primal, PrimalState
-from slater.deep.nets.policy import PolicyNetwork
+from slater.deep.game.primal import PrimalState
 from slater.deep.task import Task
-from slater.errors import InputError
 
-__all__ = ["WSAC", "WSACConfig", "WSACState", "anchored_at", "player", "second_half"]
+__all__ = ["WSAC", "WSACConfig", "WSACState"]
 
 #: rate at which means over minibatches move, per iteration
 SMOOTHING = 0.02
 
 
 @dataclass(frozen=True)
-class WSACConfig(Config):
-    """Settings of WSAC; defaults are those of PDCA where it has the same part."""
+class WSACConfig(FromCloneConfig):
+    """Settings of WSAC."""
 
     level: Literal["limits", "reference"] = "limits"
     """what costs are held to: the limits, or what the policy that logged cost"""
@@ -51,26 +49,10 @@ class WSACConfig(Config):
     """lambda, for rewards and costs scaled to [0, 1]; above the optimal multipliers of the level"""
     C: float = 10.0
     """weight of the Bellman error against pessimism; any value keeps the guarantee"""
-    eta_fast: float = 1e-3
-    """learning rate of the critics"""
-    eta_slow: float = 1e-4
-    """learning rate of the policy"""
-    warm_steps: int = 5_000
-    """first iterations: cloning, and critics on the log's returns; at most two thirds of all"""
-    polyak: float = 0.005
-    """rate of the target networks, per iteration"""
-    anchor_weight: float = 0.003
-    """weight of the divergence from the clone, relative to the size of f (continuous actions)"""
-    temperature: float = 0.02
-    """of the natural gradient (discrete actions)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("multiplier", "C", "eta_fast", "eta_slow", "polyak", "temperature"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive, not {getattr(self, name)}.")
-        if self.warm_steps < 0 or self.anchor_weight < 0:
-            raise InputError("warm_steps and anchor_weight must be at least 0.")
+        self.require_positive("multiplier", "C")
 
 
 class WSACState(eqx.Module):
@@ -82,61 +64,18 @@ class WSACState(eqx.Module):
     advantage: Array
 
 
-def player(
-    task: Task, hidden: tuple[int, ...], eta_slow: float, eta_fast: float, anchor: float, temperature: float
-) -> Primal:
-    """The pi-player for the task's actions: natural gradient, or mirror descent from a clone."""
-    if task.discrete:
-        return NaturalGradient(hidden, eta_slow, eta_fast, temperature=temperature)
-    return AnchoredGradient(hidden, eta_slow, eta_fast, 0.0, log_std_min=-5.0, anchor_weight=anchor)
-
-
-def anchored_at(state: PrimalState) -> PrimalState:
-    """The player held to where it is now, if it is of a kind that is held."""
-    if hasattr(state, "anchor"):
-        held: PrimalState = eqx.tree_at(lambda s: s.anchor, state, jax.tree.map(jnp.copy, state.policy))
-        return held
-    return state
-
-
-def second_half(done: int, steps: int, warm: int, every: int) -> bool:
-    """Whether the policy after `done` iterations is one of the second half of the game, or the last."""
-    return done == steps or (done % every == 0 and done > (steps + warm) / 2)
-
-
 @register
-class WSAC(Algorithm[WSACConfig, WSACState]):
+class WSAC(FromClone[WSACConfig, WSACState]):
     """Weighted safe actor-critic; see the module's text."""
 
     name: ClassVar[str] = "wsac"
     label: ClassVar[str] = "WSAC"
-    limits_are_tau: ClassVar[bool] = True
     search_space: ClassVar[Mapping[str, tuple[str, ...]]] = {"C": ("1", "10"), "multiplier": ("5", "20")}
     Config: ClassVar[type[Config]] = WSACConfig
 
     def __init__(self, config: WSACConfig) -> None:
         super().__init__(config)
         self.critics = SquaredCritics(config.hidden, config.eta_fast, config.C, polyak=config.polyak)
-
-    def config_for(self, dataset: Dataset | StoredDataset) -> WSACConfig:
-        """A short run leaves the game a third of its iterations at least."""
-        del dataset
-        return replace(self.config, warm_steps=fit_preparation(self.config.warm_steps, self.config.steps))
-
-    def phase(self, step: int) -> tuple[str, int]:
-        """First warm, then train."""
-        warm = self.config.warm_steps
-        return ("warm", warm) if step < warm else ("train", self.config.steps)
-
-    def keeps(self, done: int) -> bool:
-        """The second half of the game."""
-        config = self.config
-        return second_half(done, config.steps, config.warm_steps, config.keep_every)
-
-    def primal(self, task: Task) -> Primal:
-        """The pi-player."""
-        c = self.config
-        return player(task, c.hidden, c.eta_slow, c.eta_fast, c.anchor_weight, c.temperature)
 
     def init(self, task: Task, key: Array) -> WSACState:
         """All networks at random."""
@@ -161,9 +100,7 @@ class WSAC(Algorithm[WSACConfig, WSACState]):
         pi, keys = state.primal.policy, draw_keys(key)
         critics, metrics = self.critics.update(task, state.critics, pi, batch, key)
         choice = pi.choice(batch.s, keys.s)
-        now = jnp.stack(
-            [advantage(g[0](batch.s, choice), g[0](batch.s, batch.a)) for g in critics.g]
-        )  # fmt: skip
+        now = jnp.stack([advantage(g[0](batch.s, choice), g[0](batch.s, batch.a)) for g in critics.g])
         smooth = state.advantage + SMOOTHING * (now - state.advantage)
         excess = smooth - self._room(task, rate)
         multipliers = jnp.where(excess > 0, self.config.multiplier, 0.0)
@@ -180,12 +117,7 @@ class WSAC(Algorithm[WSACConfig, WSACState]):
             return jnp.zeros_like(rate)
         return (1.0 - task.gamma) * jnp.asarray(task.tau) - rate
 
-    def policy(self, state: WSACState) -> PolicyNetwork:
-        """The policy now."""
-        return state.primal.policy
-
     def report(self, task: Task, state: WSACState, members: Any, weights: Any) -> dict[str, Any]:
         """What the log itself costs, as a discounted sum."""
-        del members, weights
         costs = np.asarray(state.rate, dtype=np.float64) / ((1.0 - task.gamma) * task.scale[1:])
         return {"reference_costs": dict(zip(task.cost_names, costs.tolist(), strict=True))}

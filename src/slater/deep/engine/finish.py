@@ -24,7 +24,7 @@ from slater.runs import Member as SavedMember
 from slater.runs.folder import save_kept
 from slater.runs.result import write_result
 
-__all__ = ["finish"]
+__all__ = ["finish", "log_best"]
 
 
 def finish(
@@ -70,7 +70,7 @@ def finish(
             )
             for limit in limits
         ]  # fmt: skip
-    if "reference" not in details and (best := _log_best(dataset, limits)) is not None:
+    if "reference" not in details and (best := log_best(dataset, limits)) is not None:
         details |= {"reference": best}
     result = Result(
         algorithm=run.algorithm,
@@ -101,7 +101,7 @@ def finish(
     return result
 
 
-def _log_best(dataset: Dataset | StoredDataset, limits: tuple[LimitRecord, ...]) -> dict[str, Any] | None:
+def log_best(dataset: Dataset | StoredDataset, limits: tuple[LimitRecord, ...]) -> dict[str, Any] | None:
     """The best mixture of the sources that a log names, by their means per episode; None if it names none."""
     most = [limit.episode for limit in limits]
     if not isinstance(dataset, Dataset) or dataset.source is None or None in most:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from slater.deep.engine.training import Watcher
 from slater.deep.task import Task
 from slater.disk import write_atomic
-from slater.errors import InputError
+from slater.errors import InputError, optional
 from slater.runs import Result, Run
 from slater.runs.record import read_record
 
@@ -21,37 +21,15 @@ class Several(Watcher):
     """Tells every one of its watchers."""
 
     def __init__(self, watchers: Sequence[Watcher]) -> None:
-        self.watchers = watchers
+        def telling(event: str) -> Callable[..., None]:
+            def tell(*what: Any) -> None:
+                for watcher in watchers:
+                    getattr(watcher, event)(*what)
 
-    def started(self, run: Run, task: Task, step: int) -> None:
-        """Tell them."""
-        for watcher in self.watchers:
-            watcher.started(run, task, step)
+            return tell
 
-    def progressed(self, row: Mapping[str, Any]) -> None:
-        """Tell them."""
-        for watcher in self.watchers:
-            watcher.progressed(row)
-
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """To all."""
-        for watcher in self.watchers:
-            watcher.preparing(what, done, total)
-
-    def selecting(self, what: str, done: int, total: int) -> None:
-        """Tell them."""
-        for watcher in self.watchers:
-            watcher.selecting(what, done, total)
-
-    def finished(self, result: Result) -> None:
-        """Tell them."""
-        for watcher in self.watchers:
-            watcher.finished(result)
-
-    def noticed(self, text: str) -> None:
-        """Tell them."""
-        for watcher in self.watchers:
-            watcher.noticed(text)
+        for event in (name for name in vars(Watcher) if not name.startswith("_")):
+            setattr(self, event, telling(event))
 
 
 def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -73,13 +51,8 @@ class TensorBoard(Watcher):
     """Writes every row of metrics below FOLDER/tensorboard; look with `tensorboard --logdir FOLDER`."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            import tensorboardX
-        except ModuleNotFoundError as error:
-            raise InputError(
-                "TensorBoard files need tensorboardX; install it with: pip install 'slater-rl[tensorboard]'"
-            ) from error
-        self._make = tensorboardX.SummaryWriter
+        package = optional("tensorboardX", "TensorBoard files need tensorboardX", "tensorboard")
+        self._make = package.SummaryWriter
         self._folder = folder / "tensorboard"
         self._writer: Any = None
         self._last = 0
@@ -102,19 +75,27 @@ class TensorBoard(Watcher):
         self._writer.close()
 
 
-class WeightsAndBiases(Watcher):
-    """Sends every row of metrics to a project; with WANDB_MODE=offline it stays below FOLDER/wandb."""
+class _Project(Watcher):
+    """Rows of metrics as those of a run in a project of another package."""
+
+    package: ClassVar[str]
+    needed: ClassVar[str]
 
     def __init__(self, project: str, folder: Path) -> None:
-        try:
-            import wandb
-        except ModuleNotFoundError as error:
-            raise InputError(
-                "Weights & Biases needs the package wandb; install it with: pip install 'slater-rl[wandb]'"
-            ) from error
-        self._wandb = wandb
+        self._package = optional(self.package, self.needed, self.package)
         self._project, self._folder = project, folder
         self._run: Any = None
+
+    def progressed(self, row: Mapping[str, Any]) -> None:
+        """One row at its step."""
+        self._run.log(dict(_numbers(row)), step=row["step"])
+
+
+class WeightsAndBiases(_Project):
+    """Sends every row of metrics to a project; with WANDB_MODE=offline it stays below FOLDER/wandb."""
+
+    package = "wandb"
+    needed = "Weights & Biases needs the package wandb"
 
     def started(self, run: Run, task: Task, step: int) -> None:
         """Open a run; a resumed one continues under its old id."""
@@ -122,21 +103,17 @@ class WeightsAndBiases(Watcher):
         if not name.exists():
             write_atomic(name, os.urandom(8).hex().encode())
         try:
-            self._run = self._wandb.init(
+            self._run = self._package.init(
                 project=self._project, dir=str(self._folder), id=name.read_text(), resume="allow",
                 name=self._folder.name, config=_settings(run, self._folder),
-                settings=self._wandb.Settings(silent=True, console="off"),
+                settings=self._package.Settings(silent=True, console="off"),
             )  # fmt: skip
-        except self._wandb.errors.Error as error:
+        except self._package.errors.Error as error:
             said = " ".join(str(error).split()).rstrip(".")
             raise InputError(
                 f"Weights & Biases cannot be used ({said}); log in with wandb login, or set "
                 "WANDB_MODE=offline."
             ) from error
-
-    def progressed(self, row: Mapping[str, Any]) -> None:
-        """One row at its step."""
-        self._run.log(dict(_numbers(row)), step=row["step"])
 
     def finished(self, result: Result) -> None:
         """The mixture's estimates as the run's summary, and close."""
@@ -144,29 +121,18 @@ class WeightsAndBiases(Watcher):
         self._run.finish()
 
 
-class Trackio(Watcher):
+class Trackio(_Project):
     """Keeps every row of metrics in a project of Trackio on this machine; look with `trackio show`."""
 
-    def __init__(self, project: str, folder: Path) -> None:
-        try:
-            import trackio
-        except ModuleNotFoundError as error:
-            raise InputError(
-                "Trackio is not installed; install it with: pip install 'slater-rl[trackio]'"
-            ) from error
-        self._trackio, self._project, self._folder = trackio, project, folder
-        self._run: Any = None
+    package = "trackio"
+    needed = "Trackio is not installed"
 
     def started(self, run: Run, task: Task, step: int) -> None:
         """Open a run; a resumed one goes on under its name."""
-        self._run = self._trackio.init(
+        self._run = self._package.init(
             project=self._project, name=self._folder.name, config=_settings(run, self._folder),
             resume="allow", embed=False,
         )  # fmt: skip
-
-    def progressed(self, row: Mapping[str, Any]) -> None:
-        """One row at its step."""
-        self._run.log(dict(_numbers(row)), step=row["step"])
 
     def finished(self, result: Result) -> None:
         """The mixture's estimates, and close."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping
@@ -97,14 +98,40 @@ def _in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-class Lines(Watcher):
+class _Followed(Watcher):
+    """A run as it is said: its limits in all units, how far it is, and the result if it is wanted."""
+
+    def __init__(self, result: bool = True) -> None:
+        self.result, self.steps = result, 0
+        self._left = TimeLeft.of_one("", 0)
+
+    @abc.abstractmethod
+    def say(self, text: str) -> None:
+        """Print a text as it is."""
+
+    def started(self, run: Run, task: Task, step: int) -> None:
+        """The limits in all units."""
+        algorithm = algorithm_of(run)
+        self.steps = algorithm.config.steps
+        self._left = TimeLeft(algorithm.phase, self.steps, step)
+        self.say(limit_table(task.limits, task.units))
+
+    def finished(self, result: Result) -> None:
+        """What came out."""
+        if self.result:
+            self.say(str(result))
+
+    def noticed(self, text: str) -> None:
+        """The sentence."""
+        self.say(f"slater: {text}")
+
+
+class Lines(_Followed):
     """A plain line at the start, about every `every` seconds, and the result at the end if it is wanted."""
 
     def __init__(self, every: float = EVERY, result: bool = True) -> None:
-        self.every, self.result = every, result
-        self.steps = 0
-        self._last = -float("inf")
-        self._left = TimeLeft.of_one("", 0)
+        super().__init__(result)
+        self.every, self._last = every, -float("inf")
 
     def say(self, text: str) -> None:
         """Print to where messages go, at once: a notebook shows it under the cell."""
@@ -119,10 +146,7 @@ class Lines(Watcher):
 
     def started(self, run: Run, task: Task, step: int) -> None:
         """The limits in all units."""
-        algorithm = algorithm_of(run)
-        self.steps = algorithm.config.steps
-        self._left = TimeLeft(algorithm.phase, self.steps, step)
-        self.say(limit_table(task.limits, task.units))
+        super().started(run, task, step)
         done = f", of which {step:,} are done" if step else ""
         self.say(f"{run.algorithm}: {self.steps:,} steps of training{done}")
 
@@ -144,15 +168,6 @@ class Lines(Watcher):
         if self._due():
             self.say(f"choosing: {what}, {done} of {total}")
 
-    def finished(self, result: Result) -> None:
-        """What came out."""
-        if self.result:
-            self.say(str(result))
-
-    def noticed(self, text: str) -> None:
-        """The sentence."""
-        self.say(f"slater: {text}")
-
 
 class LastRows(Watcher):
     """Keeps the last row of a run of a sweep in `rows`, under its folder, and says that it is there."""
@@ -173,11 +188,11 @@ class LastRows(Watcher):
         self.changed()
 
 
-class Terminal(Watcher):
+class Terminal(_Followed):
     """Shows a run on the terminal: its limits in all units, one live line, and the result if it is wanted."""
 
     def __init__(self, result: bool = True) -> None:
-        self.result = result
+        super().__init__(result)
         self.console = Console(stderr=True)
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
@@ -185,28 +200,31 @@ class Terminal(Watcher):
             console=self.console,
         )  # fmt: skip
         self.task: Any = None
-        self.steps = 0
-        self._left = TimeLeft.of_one("", 0)
+
+    def say(self, text: str) -> None:
+        """Print it above the line."""
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def started(self, run: Run, task: Task, step: int) -> None:
-        """Print the limits in all units; start the line."""
-        self.console.print(limit_table(task.limits, task.units), highlight=False)
-        algorithm = algorithm_of(run)
-        self.steps = algorithm.config.steps
+        """Print the limits; start the line."""
+        super().started(run, task, step)
         if step:
-            self.console.print(f"{step:,} of {self.steps:,} steps are done already", highlight=False)
-        self._left = TimeLeft(algorithm.phase, self.steps, step)
+            self.say(f"{step:,} of {self.steps:,} steps are done already")
         self.progress.start()
         self.task = self.progress.add_task(
             run.algorithm, total=self.steps, completed=step, left="", figures=""
         )
 
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """Show what is learned before the first iteration on the same line."""
-        self._left.pause()
+    def _show(self, description: str, what: str, done: int, total: int) -> None:
+        """Work that is no iteration, on the same line."""
         self.progress.update(
-            self.task, description="preparing", completed=done, total=total, left="", figures=what
+            self.task, description=description, completed=done, total=total, left="", figures=what
         )
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """Show what is learned before the first iteration."""
+        self._left.pause()
+        self._show("preparing", what, done, total)
 
     def progressed(self, row: Mapping[str, Any]) -> None:
         """Move the line."""
@@ -217,17 +235,10 @@ class Terminal(Watcher):
         )  # fmt: skip
 
     def selecting(self, what: str, done: int, total: int) -> None:
-        """Show the estimates after training on the same line."""
-        self.progress.update(
-            self.task, description="choosing", completed=done, total=total, left="", figures=what
-        )
+        """Show the estimates after training."""
+        self._show("choosing", what, done, total)
 
     def finished(self, result: Result) -> None:
         """End the line; print what came out."""
         self.progress.stop()
-        if self.result:
-            self.console.print(str(result), highlight=False, soft_wrap=True, markup=False)
-
-    def noticed(self, text: str) -> None:
-        """Print the sentence."""
-        self.console.print(f"slater: {text}", highlight=False, markup=False)
+        super().finished(result)

@@ -101,12 +101,10 @@ class Whole:
 
     def at(self, step: int) -> Any:
         """The data."""
-        del step
         return self._data
 
     def until(self, step: int) -> int | None:
         """It never changes."""
-        del step
         return None
 
     def close(self) -> None:

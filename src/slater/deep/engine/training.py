@@ -330,7 +330,7 @@ class Training:
             self.folder.keep(*kept)
         last = step == self.algorithm.config.steps
         if self.run.env and self.run.eval_every and (step % self.run.eval_every == 0 or last):
-            row = row | self._evaluate(state, step)
+            row = row | self._evaluate(state)
         if step % self.run.log_every == 0 or last:
             head = {"step": step, "phase": phase, "steps_per_second": rate}
             line = {**head, "seconds": round(time.perf_counter() - self._clock, 3), **row}
@@ -380,11 +380,13 @@ class Training:
             f"{self.algorithm.remedy}"
         )
 
-    def _evaluate(self, state: Any, step: int) -> dict[str, float]:
-        from slater.deep.engine.evaluation import quick_evaluation
+    def _evaluate(self, state: Any) -> dict[str, float]:
+        """Mean undiscounted return and costs per episode of the present policy."""
+        from slater.envs import rollout
 
-        policy = exported(self.algorithm.policy(state), self.task, self.dataset)
-        assert self.run.env is not None
-        return quick_evaluation(
-            policy, self.run.env, self.run.eval_episodes, 1000 + self.run.seed, self.task.cost_names
-        )
+        policy, run = exported(self.algorithm.policy(state), self.task, self.dataset), self.run
+        assert run.env is not None
+        ran = rollout(policy, run.env, episodes=run.eval_episodes, seed=1000 + run.seed)
+        row = {"eval/return": float(ran.returns.mean()), "eval/cost": float(ran.cost.mean())}
+        own = [(i, name) for i, name in enumerate(ran.cost_names) if name in self.task.cost_names]
+        return row | {f"eval/{name}": float(ran.costs[:, i].mean()) for i, name in own}

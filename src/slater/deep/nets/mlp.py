@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import Array
 
-__all__ = ["MLP", "polyak"]
+from slater.policy.layers import Layers
+
+__all__ = ["MLP", "descend", "polyak"]
 
 Tree = TypeVar("Tree")
 
@@ -61,11 +64,27 @@ class MLP(eqx.Module):
             x = jax.nn.silu(x) if self.smooth else jax.nn.relu(x)
         return x @ self.weights[-1] + self.biases[-1]
 
+    def layers(self) -> Layers:
+        """Weight and bias of every layer, in NumPy."""
+        return tuple((np.asarray(w), np.asarray(b)) for w, b in zip(self.weights, self.biases, strict=True))
+
 
 def _standardised(x: Array) -> Array:
     """Mean 0 and variance 1 over the last axis (layer normalisation without its gain and shift)."""
     centred = x - jnp.mean(x, axis=-1, keepdims=True)
     return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
+
+
+def descend(
+    optimiser: Any, loss: Callable[[Tree], Any], networks: Tree, memory: Any, *, has_aux: bool = False
+) -> tuple[Tree, Any, Any]:
+    """One step of an Optax optimiser on `loss(networks)`: the networks, its memory, and the loss before it.
+
+    has_aux: the loss gives a pair, the number and what else is to be known, and so does the last answer.
+    """
+    value, grads = jax.value_and_grad(loss, has_aux=has_aux)(networks)
+    updates, memory = optimiser.update(grads, memory, networks)
+    return optax.apply_updates(networks, updates), memory, value
 
 
 def polyak(target: Tree, online: Tree, rate: float) -> Tree:

@@ -206,7 +206,6 @@ class Categorical(PolicyNetwork):
 
     def choice(self, obs: Array, key: Array) -> Array:
         """The distribution itself, shape `(batch, actions)`: expectations are exact."""
-        del key
         return jax.nn.softmax(self.mlp(obs), axis=-1)
 
     def log_prob(self, obs: Array, choice: Array) -> Array:
@@ -228,7 +227,6 @@ class Categorical(PolicyNetwork):
 
     def entropy(self, obs: Array, key: Array) -> Array:
         """Exact."""
-        del key
         log_pi = jax.nn.log_softmax(self.mlp(obs), axis=-1)
         return -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
 

@@ -14,13 +14,14 @@ Means, not sums, over entries of the action and of z: beta = .5 then has the wei
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from slater.deep.nets.mlp import MLP
+from slater.deep.nets.mlp import MLP, descend
 from slater.deep.task import Task
 
 __all__ = ["CVAE", "make_cvae"]
@@ -67,6 +68,12 @@ class CVAE(eqx.Module):
         z = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
         error = jnp.mean((self.decode(obs, z) - action) ** 2)
         return error + beta * jnp.mean(_divergence(mean, log_std))
+
+    def fitted(
+        self, optimiser: Any, memory: Any, obs: Array, action: Array, key: Array
+    ) -> tuple[CVAE, Any, Array]:
+        """After one step on the loss; the optimiser's memory, and the loss."""
+        return descend(optimiser, lambda vae: vae.loss(obs, action, key), self, memory)
 
 
 def _divergence(mean: Array, log_std: Array) -> Array:
