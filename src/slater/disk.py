@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -106,6 +106,11 @@ def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
             if isinstance(row, dict):
                 rows.append(row)
     return rows
+
+
+def known_line(path: str | os.PathLike[str], fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
+    """The first object of a file of lines that `fits`; None if there is none."""
+    return next(filter(fits, read_json_lines(path)), None)
 
 
 def write_json_lines(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -151,9 +151,8 @@ def _report(
 ) -> None:  # fmt: skip
     """The table on the terminal and on disk, and the command to use."""
     from slater.deep import make_algorithm
-    from slater.experiments.tables import markdown_table
     from slater.limits import Limit, Units
-    from slater.report.curves import write_csv
+    from slater.report.curves import markdown_table, write_csv
     from slater.tuning.search import in_units_of_limits
 
     parsed = [Limit.parse(text) for text in limits]

@@ -52,7 +52,7 @@ def run(args: list[str]) -> int:
     use_one_thread()
     out, told, cells = prepare(options.out), Console(stderr=True), []
     for seed in options.seeds:
-        for name in options.worlds or tuple(WORLDS)[:9]:
+        for name in options.worlds or WORLDS:
             world = world_of(name)
             own = (world.episodes,) if isinstance(world, Task) else (100, 300)
             for episodes in options.episodes or own:

@@ -34,6 +34,7 @@ from slater.certify.conformal import (
 )
 from slater.disk import read_json_lines, write_atomic
 from slater.errors import InputError
+from slater.report.curves import markdown_table
 
 __all__ = ["Judged", "judged", "rates", "run", "table"]
 
@@ -129,7 +130,7 @@ def run(
     for number in numbers:
         tick(f"task {number}")
         measure(f"task-{number}", task_of(number).episodes, seed, out)
-    rows = read_json_lines(out / CELLS) if (out / CELLS).exists() else []
+    rows = read_json_lines(out / CELLS)
     if not rows:
         raise InputError(f"{out} holds no cell of a task; name tasks to make.")
     tasks = {row["cell"]["world"]: scores(own) for row in rows if (own := judged(row))}
@@ -150,13 +151,12 @@ def read_calibration(record: Mapping[str, Any]) -> Calibration:
 def table(record: Mapping[str, Any]) -> str:
     """The factors of a bank in Markdown, by class and error."""
     found = read_calibration(record)
-    lines = ["| policies | tasks | of a task | error | above | below |", "|---|---|---|---|---|---|"]
-    for kind in CLASSES:
-        for error in ERRORS:
-            above, below = found.factors(kind, error)
-            lines.append(f"| {CLASSES[kind]} | {found.tasks(kind)} | {found.together[kind]} | {error:.1%} "
-                         f"| {above:.2f} | {below:.2f} |")  # fmt: skip
-    return "\n".join(lines) + "\n"
+    rows = [
+        (CLASSES[kind], found.tasks(kind), found.together[kind], f"{error:.1%}",
+         *(f"{factor:.2f}" for factor in found.factors(kind, error)))
+        for kind in CLASSES for error in ERRORS
+    ]  # fmt: skip
+    return markdown_table(("policies", "tasks", "of a task", "error", "above", "below"), rows) + "\n"
 
 
 def rates(
@@ -207,16 +207,12 @@ def _verdict(policy: Judged, up: float, down: float) -> str:
 
 def rates_table(found: Sequence[Mapping[str, Any]]) -> str:
     """`rates` in Markdown."""
-    lines = [
-        "| policies | confidence | judged | pass | fail | abstain | over a limit | false passes "
-        f"| false fails | {ROOM:.0%} below | of those pass |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in found:
-        low, high = row["interval"]
-        lines.append(
-            f"| {row['what']} | {row['confidence']:.0%} | {row['policies']} | {row['pass']} | {row['fail']} "
-            f"| {row['abstain']} | {row['over']} | {row['false pass']} ({low:.1%} to {high:.1%}) "
-            f"| {row['false fail']} | {row['room']} | {row['room passes']} |"
-        )
-    return "\n".join(lines) + "\n"
+    header = ("policies", "confidence", "judged", "pass", "fail", "abstain", "over a limit", "false passes",
+              "false fails", f"{ROOM:.0%} below", "of those pass")  # fmt: skip
+    rows = [
+        (row["what"], f"{row['confidence']:.0%}", row["policies"], row["pass"], row["fail"], row["abstain"],
+         row["over"], "{} ({:.1%} to {:.1%})".format(row["false pass"], *row["interval"]),
+         row["false fail"], row["room"], row["room passes"])
+        for row in found
+    ]  # fmt: skip
+    return markdown_table(header, rows) + "\n"

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.disk import append_json_line, read_json_lines
+from slater.disk import append_json_line, known_line
 from slater.errors import InputError
+from slater.report.curves import markdown_table
 
 __all__ = ["CellPlan", "measure", "summary"]
 
@@ -77,9 +78,8 @@ def measure(
         "chosen_episodes": plan.chosen_episodes,
     }  # fmt: skip
     done = out / "cells.jsonl"
-    for row in read_json_lines(done) if done.exists() else []:
-        if row["cell"] == cell:
-            return dict(row)
+    if (known := known_line(done, lambda row: row["cell"] == cell)) is not None:
+        return known
     tell(f"{data.stem}, limit {limit}, seed {seed}")
     folder = out / "runs" / "-".join([data.stem, limit, str(seed), plan.preset or "default"])
     answer = {"cell": cell, "env": env} | _cell(dataset, env, limit, seed, folder, out, plan)
@@ -159,9 +159,8 @@ def _measured(path: Path, name: list[Any], policy: Any, env: str, episodes: int)
     """
     from slater.envs import rollout
 
-    for row in read_json_lines(path) if path.exists() else []:
-        if row["policy"] == name and row["episodes"] >= episodes:
-            return list(row["measured"])
+    if known := known_line(path, lambda row: row["policy"] == name and row["episodes"] >= episodes):
+        return list(known["measured"])
     # a seed of its own for every policy, the same whenever it is asked for
     ran = rollout(policy, env, episodes=episodes, seed=100_000 + hash_of(name))
     found = [float(x) for x in (ran.returns.mean(), ran.cost.mean(), ran.lengths.mean())]
@@ -190,28 +189,27 @@ def _errors(said: F64, true: F64, weights: F64, limit: float) -> dict[str, float
 
 def summary(cells: Sequence[dict[str, Any]]) -> str:
     """A table in Markdown: one line per dataset, limit and seed."""
-    lines = [
-        "| data | limit | seed | said | the log's best mixture | estimated | measured "
-        "| of the log's best | without the game | error of all (bias) | of the chosen (bias) |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+
+    def both(sums: Sequence[float] | None) -> str:
+        return "" if sums is None else f"{sums[0]:.0f} / {sums[1]:.1f}"
+
+    header = (
+        "data", "limit", "seed", "said", "the log's best mixture", "estimated", "measured",
+        "of the log's best", "without the game", "error of all (bias)", "of the chosen (bias)",
+    )  # fmt: skip
+    rows: list[tuple[object, ...]] = []
     for row in cells:
-        cell, errors, reference = row["cell"], row["errors"], row["reference"]
-        best, share = "", ""
+        cell, errors, reference, best, share = row["cell"], row["errors"], row["reference"], None, ""
         if reference is not None:
             cost = next(x for n, x in reference.items() if n not in ("within_limits", "reward", "length"))
-            best = f"{reference['reward']:.0f} / {cost:.1f}"
-            share = f"{row['measured'][0] / reference['reward']:.2f}"
-        alone = row.get("without_game")
-        lines.append(
-            f"| {cell['data']} | {cell['limit']} | {cell['seed']} | {row['status']} | {best} "
-            f"| {row['estimated'][0]:.0f} / {row['estimated'][1]:.1f} "
-            f"| {row['measured'][0]:.0f} / {row['measured'][1]:.1f} | {share} "
-            f"| {'' if alone is None else f'{alone[0]:.0f} / {alone[1]:.1f}'} "
-            f"| {errors['rms']:.1f} ({errors['bias']:+.1f}) "
-            f"| {errors['chosen_rms']:.1f} ({errors['chosen_bias']:+.1f}) |"
-        )
-    return "\n".join([*lines, "", *_coverage(cells)]) + "\n"
+            best, share = (reference["reward"], cost), f"{row['measured'][0] / reference['reward']:.2f}"
+        rows.append(
+            (cell["data"], cell["limit"], cell["seed"], row["status"], both(best), both(row["estimated"]),
+             both(row["measured"]), share, both(row.get("without_game")),
+             f"{errors['rms']:.1f} ({errors['bias']:+.1f})",
+             f"{errors['chosen_rms']:.1f} ({errors['chosen_bias']:+.1f})")
+        )  # fmt: skip
+    return "\n".join([markdown_table(header, rows), "", *_coverage(cells)]) + "\n"
 
 
 def _coverage(cells: Sequence[dict[str, Any]]) -> list[str]:

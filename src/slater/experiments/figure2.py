@@ -14,10 +14,10 @@ from pathlib import Path
 from slater.envs.constraints import DOMAINS
 from slater.experiments.suite import Folder, write_cells_csv
 from slater.experiments.table2 import Budget
-from slater.experiments.tables import curve_means, facts, labelled, markdown_table, means, with_error
+from slater.experiments.tables import curve_means, facts, labelled, means, with_error
 from slater.jobs.engines import Row
 from slater.report.benchmarks import draw_curves
-from slater.report.curves import write_csv
+from slater.report.curves import markdown_table, write_csv
 from slater.report.html import Section, Table, write_report
 
 __all__ = ["ALGORITHMS", "BUDGETS", "LIMITS", "write"]

@@ -16,11 +16,11 @@ from slater.collect.benchmark import BENCHMARKS
 from slater.experiments.published import STATUS, published, published_for
 from slater.experiments.standing import differences, safe, sentences, standings, standings_table
 from slater.experiments.suite import Folder, write_cells_csv
-from slater.experiments.tables import curve_means, facts, labelled, markdown_table, means, with_error
+from slater.experiments.tables import curve_means, facts, labelled, means, with_error
 from slater.experiments.task_data import SAMPLE
 from slater.jobs.engines import Row
 from slater.report.benchmarks import draw_curves, draw_plane
-from slater.report.curves import write_csv
+from slater.report.curves import markdown_table, write_csv
 from slater.report.html import Section, Table, write_report
 
 __all__ = ["ALGORITHMS", "BUDGETS", "LIMITS", "Budget", "write"]

@@ -11,9 +11,7 @@ from slater.experiments.task_data import KINDS
 from slater.jobs.engines import Row
 from slater.report.curves import summarise
 
-__all__ = [
-    "algorithm_of", "curve_means", "facts", "labelled", "markdown_table", "means", "with_error",
-]  # fmt: skip
+__all__ = ["algorithm_of", "curve_means", "facts", "labelled", "means", "with_error"]
 
 
 def algorithm_of(row: Row) -> str:
@@ -183,9 +181,3 @@ def _seeds(rows: Sequence[Row]) -> str:
     seeds = sorted({row["seed"] for row in rows})
     together = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
     return f"{seeds[0]}-{seeds[-1]}" if together else ", ".join(map(str, seeds))
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slater.data import Dataset, Metadata
+from slater.policy import CategoricalPolicy
 
 if TYPE_CHECKING:
     from slater.tabular import Counts
 
-__all__ = ["FINITE", "LOGS", "SUMS", "LogWorld", "Softmax", "SumWorld", "finite"]
+__all__ = ["FINITE", "LOGS", "SUMS", "LogWorld", "SumWorld", "finite"]
 
 F64 = NDArray[np.float64]
 
@@ -43,31 +44,10 @@ SUMS: dict[str, SumWorld] = {
 }
 
 
-@dataclass(frozen=True)
-class Softmax:
-    """A policy over K actions with log-odds `bias` (K,) plus `slope` (K,) times the first observation."""
-
-    bias: F64
-    slope: F64
-
-    def probabilities(self, observations: NDArray[Any]) -> F64:
-        """Shape (n, K)."""
-        x = self.bias + np.asarray(observations, dtype=np.float64)[:, :1] * self.slope
-        x = np.exp(x - x.max(axis=1, keepdims=True))
-        return np.asarray(x / x.sum(axis=1, keepdims=True))
-
-    def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> F64:
-        """Shape (n,)."""
-        p = self.probabilities(observations)
-        return np.log(np.take_along_axis(p, np.asarray(actions)[:, None], axis=1)[:, 0])
-
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[np.int32]:
-        """Drawn actions, shape (n,)."""
-        p = self.probabilities(observations).cumsum(axis=1)
-        drawn = (rng.random((len(p), 1)) > p).sum(axis=1)
-        return np.minimum(drawn, p.shape[1] - 1).astype(np.int32)
+def _softmax(bias: F64, slope: F64) -> CategoricalPolicy:
+    """A policy over K actions with log-odds `bias` (K,) plus `slope` (K,) times the first of two entries."""
+    weight, none = np.stack([slope, np.zeros_like(slope)]).astype(np.float32), np.zeros(2, np.float32)
+    return CategoricalPolicy((weight,), (bias.astype(np.float32),), none, none + 1)
 
 
 @dataclass(frozen=True)
@@ -80,8 +60,8 @@ class LogWorld:
     steps: int
     chance: F64
     large: float
-    behaviour: Softmax
-    target: Softmax
+    behaviour: CategoricalPolicy
+    target: CategoricalPolicy
 
     def log(self, rng: np.random.Generator, episodes: int) -> Dataset:
         """A log with propensities."""
@@ -102,8 +82,8 @@ class LogWorld:
         """Expected cost of an episode of the target, by a fine grid of its one observation that matters."""
         from scipy.special import ndtri
 
-        grid = ndtri((np.arange(20_000) + 0.5) / 20_000)[:, None]
-        taken = self.target.probabilities(grid).mean(axis=0)
+        grid = np.repeat(ndtri((np.arange(20_000) + 0.5) / 20_000)[:, None], 2, axis=1)
+        taken = self.target.probabilities(grid).mean(axis=0, dtype=np.float64)
         return float(self.steps * self.large * (taken @ self.chance))
 
 
@@ -113,8 +93,8 @@ def _two(
     """Two actions; log-odds of the second: bias + slope s in the log, target + slope s under judgement."""
     slopes = np.array([0.0, slope])
     return LogWorld(
-        steps, np.array(chance), large, Softmax(np.array([0.0, bias]), slopes),
-        Softmax(np.array([0.0, target]), slopes),
+        steps, np.array(chance), large, _softmax(np.array([0.0, bias]), slopes),
+        _softmax(np.array([0.0, target]), slopes),
     )  # fmt: skip
 
 
@@ -123,7 +103,7 @@ def _clicks(actions: int = 20) -> LogWorld:
     chance = np.linspace(0.002, 0.008, actions)
     bias = np.linspace(1.5, -1.5, actions)
     zero = np.zeros(actions)
-    return LogWorld(1, chance, 1.0, Softmax(zero, zero), Softmax(bias, zero))
+    return LogWorld(1, chance, 1.0, _softmax(zero, zero), _softmax(bias, zero))
 
 
 #: logs with propensities; where the log's policy does not look at states, a largest weight is known

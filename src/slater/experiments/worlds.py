@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data import Dataset
-from slater.disk import append_json_line, read_json_lines
+from slater.disk import append_json_line, known_line
 from slater.errors import InputError
 from slater.experiments.small_worlds import WORLDS
 from slater.experiments.task_family import task_of
 from slater.experiments.world import World
 from slater.policy import Mixture
+from slater.report.curves import markdown_table
 
 __all__ = ["measure", "played", "recorded", "summary", "true_value", "world_of"]
 
@@ -63,11 +63,6 @@ def recorded(world: World, episodes: int, seed: int) -> Dataset:
     )  # fmt: skip
 
 
-def _acted(actor: Any, observations: NDArray[np.float32], rng: Rng) -> NDArray[Any]:
-    del rng  # the actor's own
-    return np.asarray(actor.batch(observations))
-
-
 def true_value(world: World, policy: Any, episodes: int = 3000, seed: int = 1234) -> F64:
     """Mean return and costs per episode of a policy or mixture, (1+I,), by its members."""
     members, weights = (
@@ -77,8 +72,8 @@ def true_value(world: World, policy: Any, episodes: int = 3000, seed: int = 1234
     for member, weight in zip(members, weights, strict=True):
         if weight > 0:
             rng = np.random.default_rng(seed)
-            act = partial(_acted, member.begin(rng=rng))
-            _, _, r, c, _ = played(world, act, episodes, rng)
+            batch = member.begin(rng=rng).batch  # its draws are its own
+            _, _, r, c, _ = played(world, lambda o, _: np.asarray(batch(o)), episodes, rng)  # noqa: B023
             total += weight * np.append(r.sum(axis=1).mean(), c.sum(axis=1).mean(axis=0))
     return total
 
@@ -111,9 +106,8 @@ def measure(
     cell = {"world": name, "episodes": episodes, "seed": seed, "settings": settings or {}}
     cell = json.loads(json.dumps(cell))  # as it is read again: tuples are lists there
     done = out / "cells.jsonl"
-    for row in read_json_lines(done) if done.exists() else []:
-        if row["cell"] == cell:
-            return dict(row)
+    if (known := known_line(done, lambda row: row["cell"] == cell)) is not None:
+        return known
     world = world_of(name)
     dataset, limits = recorded(world, episodes, seed), [str(limit) for limit in world.limits]
     folder = out / "runs" / f"{name}-{episodes}-{seed}"
@@ -193,34 +187,29 @@ def summary(cells: Sequence[dict[str, Any]]) -> str:
             return "none"
         return f"{values[0]:.4g} at " + ", ".join(f"{x:.3g}" for x in values[1:])
 
-    lines = [
-        "| world | episodes | seed | limits | said | estimate | true | bc-safe | the log's best | seconds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    each: list[tuple[object, ...]] = []
     for row in cells:
         cell, best = row["cell"], row["reference"]
         known = None if best is None else [x for n, x in best.items() if n not in ("within_limits", "length")]
         word = row["status"] + (" (**wrong**)" if row["wrong"] else "")
-        lines.append(
-            f"| {cell['world']} | {cell['episodes']} | {cell['seed']} "
-            f"| {', '.join(f'{x:g}' for x in row['limits'])} | {word} | {sums(row['said'])} "
-            f"| {sums(row['true'])} | {sums(row['bc_safe'])} | {sums(known)} | {row['seconds']:.0f} |"
+        limits = ", ".join(f"{x:g}" for x in row["limits"])
+        told = map(sums, (row["said"], row["true"], row["bc_safe"], known))
+        each.append(
+            (cell["world"], cell["episodes"], cell["seed"], limits, word, *told, f"{row['seconds']:.0f}")
         )
-    lines += [
-        "",
-        "| world | runs | within and kept | wrong | not known | above |",
-        "|---|---|---|---|---|---|",
-    ]
+    together: list[tuple[object, ...]] = []
     for name in dict.fromkeys(row["cell"]["world"] for row in cells):
         own = [row for row in cells if row["cell"]["world"] == name]
-        words = [row["status"] for row in own]
-        wrong = sum(row["wrong"] for row in own)
-        lines.append(
-            f"| {name} | {len(own)} | {words.count('within') - wrong} | {wrong} "
-            f"| {words.count('not known')} | {words.count('above')} |"
-        )
-    lines.append("")
-    for name, (eighty, most) in coverage(cells).items():
-        lines.append(f"Of all kept policies, the {name} is in its 80% interval in {eighty:.0%}, in its 95% "
-                     f"interval in {most:.0%}.")  # fmt: skip
-    return "\n".join(lines) + "\n"
+        words, wrong = [row["status"] for row in own], sum(row["wrong"] for row in own)
+        kept = words.count("within") - wrong
+        together.append((name, len(own), kept, wrong, words.count("not known"), words.count("above")))
+    header = ("world", "episodes", "seed", "limits", "said", "estimate", "true", "bc-safe", "the log's best",
+              "seconds")  # fmt: skip
+    lines = [
+        f"Of all kept policies, the {name} is in its 80% interval in {eighty:.0%}, in its 95% interval in "
+        f"{most:.0%}."
+        for name, (eighty, most) in coverage(cells).items()
+    ]
+    counts = ("world", "runs", "within and kept", "wrong", "not known", "above")
+    tables = [markdown_table(header, each), markdown_table(counts, together), "\n".join(lines)]
+    return "\n\n".join(tables) + "\n"

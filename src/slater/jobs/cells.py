@@ -17,15 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from slater import __version__
-from slater.disk import append_json_line, locked
+from slater.disk import append_json_line, locked, read_json_lines
 from slater.errors import InputError
 from slater.jobs.engines import Cell, Engine, Row, run_jobs
 from slater.progress import PlainProgress
@@ -87,13 +82,8 @@ def _run_cells(
     todo = [cell for cell, key in zip(cells, keys, strict=True) if key not in done]
     if done and todo and len(todo) < len(cells):
         Console(stderr=True).print(f"resuming: {len(cells) - len(todo)} of {len(cells)} cells are in {path}")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[count]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    words = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}")
+    columns = (*words, TimeElapsedColumn(), TimeRemainingColumn())
     with PlainProgress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(out.name, total=len(cells), count="")
 
@@ -136,13 +126,5 @@ def _key(cell: Cell) -> str:
 
 
 def _finished(path: Path) -> dict[str, Row]:
-    rows: dict[str, Row] = {}
-    if path.exists():
-        for line in path.read_text().splitlines():
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                # the line that was being written when the run was killed; its cell runs again
-                continue
-            rows[record["key"]] = record["row"]
-    return rows
+    # a line that was being written when the run was killed is none: its cell runs again
+    return {record["key"]: record["row"] for record in read_json_lines(path)}

@@ -41,7 +41,7 @@ def save_certificate(folder: Path, record: dict[str, Any]) -> None:
 
 def earlier(folder: Path) -> list[dict[str, Any]]:
     """The certificates that were made in a folder before its newest, the latest first."""
-    return read_json_lines(folder / HISTORY)[-2::-1] if (folder / HISTORY).is_file() else []
+    return read_json_lines(folder / HISTORY)[-2::-1]
 
 
 def certificate_html(record: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-__all__ = ["Curve", "draw_against_size", "draw_rates", "fit_slope", "save_figure", "summarise", "write_csv"]
+__all__ = [
+    "Curve", "draw_against_size", "draw_rates", "fit_slope", "markdown_table", "save_figure", "summarise",
+    "write_csv",
+]  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -66,6 +69,12 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [])
         writer.writeheader()
         writer.writerows(rows)
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines: list[Sequence[object]] = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
 
 
 def draw_against_size(
