@@ -57,7 +57,7 @@ def plot(what: Any, limits: Limits | None = None) -> Picture:
     if limits is not None:
         raise InputError("limits are drawn into the picture of a dataset; a run has its own.")
     if isinstance(what, Certificate):
-        return Picture(what.sentence, certificate_html(what.as_dict()))
+        return Picture(what.sentence, certificate_html(what))
     if isinstance(what, Frontier):
         return Picture(f"what limits on {', '.join(what.cost_names)} cost", frontier_html(what))
     if isinstance(what, str | Path):

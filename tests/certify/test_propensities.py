@@ -11,13 +11,8 @@ import pytest
 from scipy import stats
 
 from slater import InputError
-from slater.certify.propensities import (
-    certify_propensities,
-    checked_propensities,
-    episode_weights,
-    judge_propensities,
-    largest_weight,
-)
+from slater.certify.propensities import certify_propensities, judge_propensities
+from slater.certify.weights import checked_propensities, episode_weights, largest_weight
 from slater.data import Dataset, Metadata
 from slater.policy import CategoricalPolicy, GaussianPolicy, Mixture
 

@@ -7,7 +7,9 @@ import re
 import numpy as np
 import pytest
 
+from slater.certify.bounds import Interval
 from slater.certify.frontier import Column, Pool, trace
+from slater.certify.verdict import Certificate, Evidence, LimitVerdict
 from slater.report.certificate import bins_of, certificate_html, earlier, save_certificate
 from slater.report.frontier import OUT_OF_REACH, frontier_html
 from slater.report.pages import table
@@ -20,22 +22,19 @@ def _brightness(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _record(verdict: str = "pass", costs: int = 2) -> dict:
-    limits = [
-        {
-            "cost": f"a cost with a long name {i}", "limit": 20.0, "unit": "per episode", "estimate": 12.345,
-            "lower": 10.1234, "upper": 17.891, "verdict": verdict, "tier": "rollouts", "share_over": 0.1,
-            "reason": "the upper bound 17.89 is within the limit 20.", "gates": [],
-            "evidence": [{"estimator": "episodes", "estimate": 12.345, "lower": 10.1234, "upper": 17.891}],
-        }
+def _certificate(limit: float = 20.0, costs: int = 2) -> Certificate:
+    found = Interval(12.345, 10.1234, 17.891)
+    limits = tuple(
+        LimitVerdict.of(
+            f"a cost with a long name {i}", limit, found, "rollouts", evidence=[Evidence("episodes", *found)],
+            share_over=0.1,
+        )
         for i in range(costs)
-    ]  # fmt: skip
+    )  # fmt: skip
     episodes = np.random.default_rng(0).poisson(12, (80, costs)).tolist()
-    return {
-        "policy": "runs/first", "verdict": verdict, "sentence": f"It is a {verdict}.", "confidence": 0.95,
-        "candidates": 1, "evidence_from": "80 episodes.", "limits": limits, "assumptions": [],
-        "details": {"episode_costs": episodes},
-    }  # fmt: skip
+    return Certificate(
+        "runs/first", 0.95, limits, evidence_from="80 episodes.", details={"episode_costs": episodes}
+    )
 
 
 def test_counts_have_bins_of_one_and_numbers_do_not():
@@ -74,11 +73,11 @@ def test_a_map_is_bright_where_reward_is_high_and_has_a_scale_and_a_key():
 
 
 def test_earlier_certificates_are_kept(tmp_path):
-    for verdict in ("abstain", "fail", "pass"):
-        save_certificate(tmp_path, _record(verdict))
+    for limit in (15.0, 10.0, 20.0):
+        save_certificate(tmp_path, _certificate(limit))
     assert [row["verdict"] for row in earlier(tmp_path)] == ["fail", "abstain"]
     assert all(row["made"] and "details" not in row for row in earlier(tmp_path))
-    assert "It is a pass." in (tmp_path / "certificate.html").read_text()
+    assert "Within limits: " in (tmp_path / "certificate.html").read_text()
     assert earlier(tmp_path / "elsewhere") == []
 
 
@@ -92,7 +91,7 @@ def test_cells_that_say_a_verdict_have_its_colour():
 @pytest.mark.parametrize("costs", [1, 2])
 def test_a_certificate_fits_a_phone_with_its_verdict_in_sight(costs, tmp_path, browser):
     file = tmp_path / "page.html"
-    file.write_text(certificate_html(_record("fail", costs)))
+    file.write_text(certificate_html(_certificate(10.0, costs)))
     size = {"width": WIDE, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:

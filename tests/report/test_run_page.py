@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import slater.deep as deep
+from slater.certify.bounds import Interval
+from slater.certify.verdict import Certificate, LimitVerdict
 from slater.cli import main
 from slater.data import save
 from slater.disk import digest_of
@@ -154,22 +157,16 @@ def test_an_exported_run_acts_as_its_mixture(folder, tmp_path, capsys):
 
 
 def test_a_report_says_whether_a_certificate_is_of_the_mixture(folder, tmp_path, capsys):
-    limit = {"cost": "c0", "limit": 5.0, "unit": "per episode", "estimate": 1.0, "lower": 0.5, "upper": 2.0}
-    said = {
-        "policy": "a run",
-        "verdict": "pass",
-        "sentence": "It keeps its limits.",
-        "evidence_from": "luck.",
-    }
-    record = {**said, "limits": [{**limit, "verdict": "pass"}]}
+    limit = LimitVerdict.of("c0", 5.0, Interval(1.0, 0.5, 2.0), "rollouts")
+    said = Certificate("a run", 0.95, (limit,), evidence_from="luck.")
     page = tmp_path / "page.html"
     words = "not of the mixture that the run has now"
     try:
         for digest, warned in ((digest_of(folder / "mixture.safetensors"), False), ("of before", True)):
-            (folder / "certificate.json").write_text(json.dumps({**record, "digest": digest}))
+            replace(said, digest=digest).save(folder / "certificate.json")
             assert main(["report", str(folder), "--out", str(page)]) == 0
             assert (words in page.read_text()) == warned
-            assert page.read_text().count("It keeps its limits.") == (1 if warned else 2)
+            assert page.read_text().count(said.sentence) == (1 if warned else 2)
         (folder / "certificate.json").write_text(json.dumps({"sentence": "half of one"}))
         assert main(["report", str(folder), "--out", str(page)]) == 2
         assert "not readable as a certificate" in capsys.readouterr().err

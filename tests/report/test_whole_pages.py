@@ -28,7 +28,7 @@ def test_a_certificate_page_has_its_sentence_and_one_picture_of_evidence_per_lim
     verdicts = judge_episodes(costs, ["energy", "speed <km/h>"], [8.0, 2.0], [20.0, 20.0], 0.05, gates=gates)
     details = {"episode_costs": costs.tolist()}
     certificate = Certificate("runs/a", 0.95, verdicts, 1, "50 episodes.", ("one.",), details)
-    page = certificate_html(certificate.as_dict())
+    page = certificate_html(certificate)
     pictures = _pictures(page)
     assert len(pictures) == 4  # two limits with evidence and histogram
     assert "speed &lt;km/h&gt;" in page

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,8 +27,6 @@ __all__ = [
     "Interval",
     "betting_lower",
     "betting_upper",
-    "empirical_bernstein_upper",
-    "hoeffding_upper",
     "lower_of",
     "share_lower",
     "share_upper",
@@ -44,8 +42,7 @@ F64 = NDArray[np.float64]
 LARGEST_BET = 0.9
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """An estimate with a lower and an upper bound, each wrong with at most the stated error."""
 
     estimate: float
@@ -195,22 +192,6 @@ def lower_of(log_wealth: Callable[[float], F64], high: float, error: float) -> f
         inside, outside = (inside, middle) if rejected else (middle, outside)
     # rejected values lie below the kept ones, so the last rejected one is the bound
     return outside
-
-
-def hoeffding_upper(values: ArrayLike, low: float, high: float, error: float) -> float:
-    """Hoeffding's upper bound, for comparison: it knows the range and no spread."""
-    x = _unit(values, low, high, error)
-    return low + (high - low) * min(1.0, float(x.mean()) + math.sqrt(math.log(1.0 / error) / (2.0 * len(x))))
-
-
-def empirical_bernstein_upper(values: ArrayLike, low: float, high: float, error: float) -> float:
-    """The upper bound of Maurer and Pontil (2009), for comparison: it estimates the spread."""
-    x = _unit(values, low, high, error)
-    if len(x) < 2:
-        return high
-    log = math.log(2.0 / error)
-    width = math.sqrt(2.0 * float(x.var(ddof=1)) * log / len(x)) + 7.0 * log / (3.0 * (len(x) - 1))
-    return low + (high - low) * min(1.0, float(x.mean()) + width)
 
 
 def _check_share(hits: int, draws: int, error: float) -> None:

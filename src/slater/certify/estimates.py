@@ -34,7 +34,6 @@ from slater.certify.verdict import (
     Evidence,
     Gate,
     LimitVerdict,
-    decide,
     episode_limit,
     error_of_each,
 )
@@ -53,9 +52,9 @@ from slater.deep.ope import posterior, rollouts
 from slater.deep.task import in_j_units, state_task
 from slater.errors import InputError
 from slater.limits import Limit, Limits, resolve_limits
-from slater.policy import Mixture
+from slater.policy import parts_of
 
-__all__ = ["NOT_FITTED", "Said", "asked", "certify_candidates", "made_with", "parts_of"]
+__all__ = ["NOT_FITTED", "Said", "asked", "certify_candidates", "made_with"]
 
 F64 = NDArray[np.float64]
 #: fewest complete episodes that a log may have; the bank's have 100 and more
@@ -80,14 +79,6 @@ def made_with() -> dict[str, Any]:
     }  # fmt: skip
     plain: dict[str, Any] = json.loads(json.dumps(record))
     return plain
-
-
-def parts_of(policy: Any) -> list[tuple[float, Any]]:
-    """The policies that a policy draws one of in every episode, with their shares."""
-    if isinstance(policy, Mixture):
-        shares = zip(policy.weights, policy.members, strict=True)
-        return [(float(weight), member) for weight, member in shares if weight > 0]
-    return [(1.0, policy)]
 
 
 class Said(NamedTuple):
@@ -247,15 +238,13 @@ def certify_candidates(
 
 
 def _hidden(past: Sequence[str]) -> Gate:
-    if not past:
-        return Gate(
-            "nothing hidden", True, "what came before in an episode says no more than the observation."
+    reason = "what came before in an episode says no more than the observation."
+    if past:
+        reason = (
+            f"what came before in an episode says more of {' and of '.join(past)} than the observation does, "
+            "so that no estimate can be right: add to the observations what they hide."
         )
-    return Gate(
-        "nothing hidden", False,
-        f"what came before in an episode says more of {' and of '.join(past)} than the observation does, so "
-        "that no estimate can be right: add to the observations what they hide.",
-    )  # fmt: skip
+    return Gate("nothing hidden", not past, reason)
 
 
 def _assumed(calibration: Calibration | None, kind: str, candidates: int) -> tuple[str, ...]:
@@ -294,11 +283,7 @@ def _verdicts(
             )
             wide = float(ndtri(CONFIDENCE)) * deviation
             evidence = (Evidence("what a run says", mean, max(mean - wide, 0.0), mean + wide),)
-        verdict, reason = decide(interval, limit, gates)
         verdicts.append(
-            LimitVerdict(
-                name, limit, "per episode", verdict, interval.estimate, interval.lower, interval.upper,
-                "estimates", reason, tuple(gates), evidence, condition=condition,
-            )
-        )  # fmt: skip
+            LimitVerdict.of(name, limit, interval, "estimates", gates, evidence, condition=condition)
+        )
     return tuple(verdicts)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.certify.bounds import Interval
-from slater.certify.verdict import Certificate, Evidence, LimitVerdict, decide, error_of_each
+from slater.certify.verdict import Certificate, Evidence, LimitVerdict, error_of_each
 from slater.errors import InputError
 from slater.tabular import Counts, Mixture, evaluate
 
@@ -41,24 +41,12 @@ F64 = NDArray[np.float64]
 SWEEPS, TRIALS = 40, 30
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The pairs that matter: seen, and taken by a member. R of them; outcomes are S states and the end."""
-
-    state: NDArray[np.int64]  # (R,)
-    action: NDArray[np.int64]  # (R,)
-    counts: F64  # (R, S + 1)
-
-    @property
-    def frequencies(self) -> F64:
-        return np.asarray(self.counts / self.counts.sum(axis=1, keepdims=True))
-
-
 class _Kernels:
     """J and its gradient for any kernel of the rows and any cost of them, for one mixture and one cost.
 
-    Rows are of two blocks of counts: (R, S + 1) of outcomes, and, where costs vary, (R, 2) of the largest
-    cost `scale` and of none, as if every visit had been one of both.
+    The R rows are the pairs that matter: seen, and taken by a member. They are of two blocks of counts:
+    (R, S + 1) of outcomes, and, where costs vary, (R, 2) of the largest cost `scale` and of none, as if every
+    visit had been one of both.
     """
 
     def __init__(self, data: Counts, mixture: Mixture, cost: F64, unseen_value: float, scale: float) -> None:
@@ -69,7 +57,7 @@ class _Kernels:
         counts = np.concatenate(
             [np.asarray(data.transitions)[state, action], data.ends[state, action][:, None]], axis=1
         )
-        self.rows = _Rows(state, action, counts)
+        self.row_states = state  # (R,)
         # an end is a possible outcome only where the log has ends at all
         self.possible = np.append(np.ones(data.num_states, dtype=bool), bool(data.ends.any()))
         self.start, self.discount, self.states = data.start, data.discount, data.num_states
@@ -94,7 +82,7 @@ class _Kernels:
         V = np.linalg.solve(system, utility[..., None])[..., 0]
         start = np.broadcast_to(self.start[:, None], (K, S, 1))
         visits = np.linalg.solve(system.transpose(0, 2, 1), start)[..., 0]
-        weight = self.weights[:, None] * visits[:, self.rows.state] * self.chosen  # (K, R)
+        weight = self.weights[:, None] * visits[:, self.row_states] * self.chosen  # (K, R)
         gradient = np.zeros_like(P)
         gradient[:, :S] = self.discount * np.einsum("kr,kt->rt", weight, V)
         gradients = [gradient]
@@ -261,18 +249,15 @@ def certify_counts(
     verdicts = []
     for i, limit in enumerate(tau):
         interval = cost_interval(data, policy, i, error=error, largest_cost=largest_cost)
-        verdict, reason = decide(interval, float(limit))
-        if verdict == "pass" and largest_cost is None:
-            verdict = "abstain"
-            reason = "what a step costs at most is not known: state it (largest_cost)."
-        evidence = Evidence("empirical likelihood", interval.estimate, interval.lower, interval.upper)
-        verdicts.append(
-            LimitVerdict(
-                names[i], float(limit), "discounted", verdict, interval.estimate, interval.lower,
-                interval.upper, "exact", reason, (), (evidence,),
-                condition="" if largest_cost is None else f"no step costs more than {largest_cost:g}",
-            )
+        found = LimitVerdict.of(
+            names[i], limit, interval, "exact", evidence=[Evidence("empirical likelihood", *interval)],
+            unit="discounted",
+            condition="" if largest_cost is None else f"no step costs more than {largest_cost:g}",
         )  # fmt: skip
+        if found.verdict == "pass" and largest_cost is None:
+            why = "what a step costs at most is not known: state it (largest_cost)."
+            found = replace(found, verdict="abstain", reason=why)
+        verdicts.append(found)
     how = "differ from visit to visit" if data.costs_vary else "are the same in every visit"
     assumptions = [
         "the policy was not learned from these transitions.",

@@ -10,7 +10,7 @@ import numpy as np
 from slater.certify.verdict import Gate
 from slater.data import Dataset
 from slater.errors import InputError
-from slater.policy import Mixture
+from slater.policy import parts_of
 from slater.runs.held_out import HeldOut
 from slater.runs.trained_on import TrainedOn, copied, recur
 
@@ -115,7 +115,7 @@ def own_actions(data: Dataset, policy: Any) -> Gate:
     too. Continuous actions count in steps of 1/256 of their range, since logs round.
     """
     rng = np.random.default_rng(0)
-    members = policy.members if isinstance(policy, Mixture) else (policy,)
+    members = [member for _, member in parts_of(policy)]
     if not all(hasattr(member, "log_probability") for member in members):
         return Gate(OWN_ACTIONS, True, "the policy does not say how likely its actions are.")
 

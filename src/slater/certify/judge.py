@@ -24,7 +24,7 @@ from slater.certify.verdict import Certificate, with_gate
 from slater.data import Dataset
 from slater.errors import InputError
 from slater.limits import Limit, Limits, limit_list, resolve_limits
-from slater.policy import Mixture
+from slater.policy import parts_of
 from slater.runs.held_out import training_part
 
 __all__ = ["LoggedProbability", "Subject", "certify", "certify_many", "find_policy"]
@@ -217,8 +217,7 @@ def _by_own(subject: Subject, own: str | Path | Dataset, asked: _Asked) -> Certi
 
 
 def _likelihood_known(policy: Any) -> bool:
-    members = policy.members if isinstance(policy, Mixture) else (policy,)
-    return all(hasattr(member, "log_probability") for member in members)
+    return all(hasattr(member, "log_probability") for _, member in parts_of(policy))
 
 
 def _by_log(

@@ -20,7 +20,7 @@ from slater.disk import make_folder, write_atomic
 from slater.errors import InputError, InputWarning
 from slater.limit_status import LimitStatus
 from slater.limits import Limits, limit_list, resolve_limits
-from slater.policy import Contract, Mixture, save
+from slater.policy import Contract, Mixture, parts_of, save
 from slater.runs import SavedRun, is_run, open_run
 from slater.runs.trained_on import TrainedOn
 
@@ -172,8 +172,6 @@ def mix_policies(
     Every policy is judged anew from `data`, so that files, runs and algorithms without estimates compare.
     gamma: discount of the estimators where no policy says its own.
     """
-    from slater.certify.estimates import parts_of
-
     _refuse_run(out)
     subjects = [(place, find_policy(place)) for place in places]
     log = next((s.origin for _, s in subjects if s.origin.reading), subjects[0][1].origin).read(data)

@@ -25,7 +25,6 @@ from slater.certify.verdict import (
     Evidence,
     Gate,
     LimitVerdict,
-    decide,
     episode_limit,
     error_of_each,
     under_range,
@@ -101,16 +100,10 @@ def judge_episodes(
                 betting_lower(low, 0.0, most, of_mean, stopping=stopping),
                 betting_upper(high, 0.0, most, of_mean, stopping=stopping) if known else math.inf,
             )
-        verdict, reason = decide(interval, limit, gates)
         over = int((high > limit).sum())
         share = None if stopping else share_upper(over, len(high), SHARE_OF_ERROR * error)
-        evidence = Evidence("episodes of the policy", interval.estimate, interval.lower, interval.upper)
-        verdicts.append(
-            LimitVerdict(
-                name, float(limit), "per episode", verdict, interval.estimate, interval.lower,
-                interval.upper, "rollouts", reason, tuple(gates), (evidence,), share,
-            )
-        )  # fmt: skip
+        evidence = [Evidence("episodes of the policy", *interval)]
+        verdicts.append(LimitVerdict.of(name, limit, interval, "rollouts", gates, evidence, share_over=share))
     return tuple(verdicts)
 
 

@@ -19,7 +19,7 @@ from slater.data import load as load_data
 from slater.data.past import with_history
 from slater.disk import digest_of
 from slater.errors import InputError
-from slater.policy import Contract, Mixture, Policy, load
+from slater.policy import Contract, Mixture, Policy, load, parts_of
 from slater.policy.onnx_policy import OnnxPolicy
 from slater.policy.remembering import RememberingPolicy
 from slater.runs import Result, SavedRun, is_run, open_run
@@ -129,7 +129,6 @@ class LoggedProbability:
 
     def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
         """Of the rows of the log, all of them, (N,)."""
-        del actions
         if len(observations) != len(self.column):
             raise InputError(
                 f"there are {len(self.column)} probabilities of logged actions, and the log that judges has "
@@ -257,7 +256,7 @@ def _imported(text: str) -> Any:
 
 def check_fits(policy: Any, data: Dataset) -> None:
     """Refuse data with other observations or actions than the policy takes and gives, where it says them."""
-    for member in policy.members if isinstance(policy, Mixture) else (policy,):
+    for _, member in parts_of(policy):
         kind = type(member).__name__
         mean = getattr(member, "obs_mean", None)
         if mean is not None and np.ndim(mean) == 1 and len(mean) != data.observation_dim:

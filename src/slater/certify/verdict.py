@@ -103,6 +103,17 @@ class LimitVerdict:
     share_over: float | None = None
     condition: str = ""
 
+    @classmethod
+    def of(
+        cls, cost: str, limit: float, interval: Interval, tier: Tier, gates: Sequence[Gate] = (),
+        evidence: Sequence[Evidence] = (), *, unit: str = "per episode", **more: Any,
+    ) -> LimitVerdict:  # fmt: skip
+        """What an interval allows (`decide`); more: other fields."""
+        verdict, reason = decide(interval, limit, gates)
+        return cls(
+            cost, float(limit), unit, verdict, *interval, tier, reason, tuple(gates), tuple(evidence), **more
+        )
+
     def at_most(self, ceiling: float) -> LimitVerdict:
         """The verdict where an episode is known to cost at most `ceiling`."""
         if self.upper <= ceiling:
@@ -285,12 +296,8 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain JSON, with the verdict and the sentence in front."""
-        return {
-            "format": FORMAT,
-            "verdict": self.verdict,
-            "sentence": self.sentence,
-            **_plain(asdict(self)),
-        }
+        first = {"format": FORMAT, "verdict": self.verdict, "sentence": self.sentence}
+        return first | _plain(asdict(self))
 
     def save(self, path: str | Path) -> None:
         """Write the certificate as JSON; atomic."""
@@ -320,33 +327,22 @@ class Certificate:
         """Read what `save` wrote."""
         try:
             return cls.from_dict(json.loads(Path(path).read_text()))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{path} is not readable as a certificate ({error}).") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:  # an InputError is a ValueError
+            said = str(error).rstrip(".")
+            raise InputError(f"{path} is not readable as a certificate ({said}).") from error
 
 
 def _limit_verdict(record: Mapping[str, Any]) -> LimitVerdict:
-    numbers = {name: _number(record[name]) for name in ("limit", "estimate", "lower", "upper")}
-    return LimitVerdict(
-        cost=record["cost"],
-        unit=record["unit"],
-        verdict=record["verdict"],
-        tier=record["tier"],
-        reason=record["reason"],
-        gates=tuple(Gate(**gate) for gate in record["gates"]),
-        evidence=tuple(
-            Evidence(e["estimator"], _number(e["estimate"]), _number(e["lower"]), _number(e["upper"]))
-            for e in record["evidence"]
-        ),
-        share_over=record["share_over"],
-        condition=str(record.get("condition", "")),
-        **numbers,
-    )
+    gates = tuple(Gate(**gate) for gate in record["gates"])
+    evidence = tuple(Evidence(**_numbers(one)) for one in record["evidence"])
+    return LimitVerdict(**_numbers({**record, "gates": gates, "evidence": evidence}))
 
 
-def _number(value: float | str | None) -> float:
-    return math.nan if value is None else float(value)
+def _numbers(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with numbers where JSON has none: infinity is a text, and what is not a number is null."""
+    names = record.keys() & {"limit", "estimate", "lower", "upper"}
+    values = {name: math.nan if record[name] is None else float(record[name]) for name in names}
+    return {**record, **values}
 
 
 def _plain(value: Any) -> Any:

@@ -115,7 +115,7 @@ def run(args: list[str]) -> int:
         folder = options.out / str(number + 1) if several and options.out else options.out or subject.folder
         folders.append(folder)
         if folder is not None:
-            save_certificate(folder, certificate.as_dict())
+            save_certificate(folder, certificate)
     code = found[0].exit_code if not several else _exit_code([one.verdict for one in found])
     if options.json:
         records = [one.as_dict() for one in found]

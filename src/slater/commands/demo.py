@@ -228,7 +228,7 @@ def _certificate(options: DemoArgs) -> Certificate:
         options.out, limits=[options.limit], env=ENV, at_most=options.episodes,
         workers=min(2, os.cpu_count() or 1),
     )  # fmt: skip
-    save_certificate(options.out, certificate.as_dict())
+    save_certificate(options.out, certificate)
     return certificate
 
 

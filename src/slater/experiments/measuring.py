@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from slater.errors import InputError
-from slater.policy import Mixture, Policy
+from slater.policy import Policy, parts_of
 
 __all__ = ["measure", "per_episode", "scores"]
 
@@ -24,12 +23,10 @@ def measure(
     """
     from slater.envs import rollout
 
-    mixture = policy if isinstance(policy, Mixture) else None
-    members: Sequence[Any] = mixture.members if mixture else (policy,)
-    weights = mixture.weights if mixture else np.ones(1)
+    parts = parts_of(policy)
     names = ("return", "cost", "discounted_return", "discounted_cost")
     means, errors = np.zeros(len(names)), np.zeros(len(names))
-    for index, (member, weight) in enumerate(zip(members, weights, strict=True)):
+    for index, (weight, member) in enumerate(parts):
         # other episodes for each member: then the errors of the members are independent
         ran = rollout(
             member, env, episodes=episodes, seed=seed + 10_000 * index, deterministic=deterministic,
@@ -41,7 +38,7 @@ def measure(
             errors += weight**2 * values.var(axis=1, ddof=1) / episodes
     answer = {name: float(mean) for name, mean in zip(names, means, strict=True)}
     answer |= {f"{name}_se": float(error) for name, error in zip(names, np.sqrt(errors), strict=True)}
-    return answer | {"members": len(members)}
+    return answer | {"members": len(parts)}
 
 
 def scores(env: str, measured: Mapping[str, float], limit: float) -> dict[str, float | None]:

@@ -22,7 +22,7 @@ from slater.errors import InputError
 from slater.experiments.small_worlds import WORLDS
 from slater.experiments.task_family import task_of
 from slater.experiments.world import World
-from slater.policy import Mixture
+from slater.policy import parts_of
 from slater.report.curves import markdown_table
 
 __all__ = ["measure", "played", "recorded", "summary", "true_value", "world_of"]
@@ -65,16 +65,12 @@ def recorded(world: World, episodes: int, seed: int) -> Dataset:
 
 def true_value(world: World, policy: Any, episodes: int = 3000, seed: int = 1234) -> F64:
     """Mean return and costs per episode of a policy or mixture, (1+I,), by its members."""
-    members, weights = (
-        (policy.members, policy.weights) if isinstance(policy, Mixture) else ((policy,), np.ones(1))
-    )
     total = np.zeros(1 + len(world.limits))
-    for member, weight in zip(members, weights, strict=True):
-        if weight > 0:
-            rng = np.random.default_rng(seed)
-            batch = member.begin(rng=rng).batch  # its draws are its own
-            _, _, r, c, _ = played(world, lambda o, _: np.asarray(batch(o)), episodes, rng)  # noqa: B023
-            total += weight * np.append(r.sum(axis=1).mean(), c.sum(axis=1).mean(axis=0))
+    for weight, member in parts_of(policy):
+        rng = np.random.default_rng(seed)
+        batch = member.begin(rng=rng).batch  # its draws are its own
+        _, _, r, c, _ = played(world, lambda o, _: np.asarray(batch(o)), episodes, rng)  # noqa: B023
+        total += weight * np.append(r.sum(axis=1).mean(), c.sum(axis=1).mean(axis=0))
     return total
 
 

@@ -3,7 +3,7 @@
 from slater.policy.base import Actor, MemorylessActor, Policy, SavedPolicy
 from slater.policy.contract import Contract
 from slater.policy.files import load, save, with_limits
-from slater.policy.mixture import Mixture
+from slater.policy.mixture import Mixture, parts_of
 from slater.policy.networks import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Policy",
     "SavedPolicy",
     "load",
+    "parts_of",
     "save",
     "with_limits",
 ]

@@ -73,3 +73,10 @@ class Mixture(Described):
         if actions is None:
             raise InputError("the batch of observations is empty.")
         return actions
+
+
+def parts_of(policy: Any) -> list[tuple[float, Any]]:
+    """The policies of which a policy draws one in every episode, with their shares; itself if it is one."""
+    if not isinstance(policy, Mixture):
+        return [(1.0, policy)]
+    return [(float(w), m) for w, m in zip(policy.weights, policy.members, strict=True) if w > 0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from datetime import UTC, datetime
 from html import escape
@@ -12,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.certify.verdict import Certificate, Evidence, LimitVerdict
 from slater.disk import append_json_line, make_folder, read_json_lines, write_atomic
 from slater.report.pages import page, table
 from slater.report.svg import COLOURS, Plot
 
-__all__ = ["HISTORY", "between", "bins_of", "certificate_html", "earlier", "save_certificate"]
+__all__ = ["HISTORY", "bins_of", "certificate_html", "earlier", "row_of", "save_certificate"]
 
 #: the file that keeps every certificate made in a folder, a line each, oldest first
 HISTORY = "certificates.jsonl"
@@ -28,13 +28,12 @@ WORDS = {
 }  # fmt: skip
 
 
-def save_certificate(folder: Path, record: dict[str, Any]) -> None:
+def save_certificate(folder: Path, certificate: Certificate) -> None:
     """Write certificate.json and certificate.html, and keep the record beside those of before."""
-    make_folder(folder)
-    write_atomic(folder / "certificate.json", (json.dumps(record, indent=1) + "\n").encode())
-    write_atomic(folder / "certificate.html", certificate_html(record).encode())
+    certificate.save(make_folder(folder) / "certificate.json")
+    write_atomic(folder / "certificate.html", certificate_html(certificate).encode())
     # what pictures need stays in the newest alone
-    kept = {name: value for name, value in record.items() if name != "details"}
+    kept = {name: value for name, value in certificate.as_dict().items() if name != "details"}
     made = datetime.now(UTC).isoformat(timespec="seconds")
     append_json_line(folder / HISTORY, {"made": made, **kept})
 
@@ -44,88 +43,75 @@ def earlier(folder: Path) -> list[dict[str, Any]]:
     return read_json_lines(folder / HISTORY)[-2::-1]
 
 
-def certificate_html(record: dict[str, Any]) -> str:
-    """The page of a certificate, from its JSON (`Certificate.as_dict`)."""
-    verdict = record["verdict"]
+def certificate_html(certificate: Certificate) -> str:
+    """The page of a certificate."""
+    one = certificate
     parts = [
-        f"<h1 class='{verdict}'>{WORDS[verdict]}</h1><p><strong>{escape(record['sentence'])}</strong></p>",
-        f"<p>{escape(record['policy'])}; confidence {record['confidence']:.0%}"
-        + (f", shared by {record['candidates']} candidates" if record["candidates"] > 1 else "")
-        + f". Evidence: {escape(record['evidence_from'])}</p>",
+        f"<h1 class='{one.verdict}'>{WORDS[one.verdict]}</h1><p><strong>{escape(one.sentence)}</strong></p>",
+        f"<p>{escape(one.policy)}; confidence {one.confidence:.0%}"
+        + (f", shared by {one.candidates} candidates" if one.candidates > 1 else "")
+        + f". Evidence: {escape(one.evidence_from)}</p>",
     ]
     header = ("cost", "verdict", "limit", "estimate", "between", "by")
-    parts.append(
-        table(header, [
-            (x["cost"], x["verdict"], f"{_figure(x['limit'])} {x['unit']}", _figure(x["estimate"]),
-             between(x["lower"], x["upper"]), WORDS[x["tier"]])
-            for x in record["limits"]
-        ])
-    )  # fmt: skip
-    for index, limit in enumerate(record["limits"]):
+    parts.append(table(header, [(*row_of(x), WORDS[x.tier]) for x in one.limits]))
+    for index, limit in enumerate(one.limits):
         parts.append(
-            f"<h2>{escape(limit['cost'])}</h2><p class='said'>{escape(limit['reason'])}</p>{_evidence(limit)}"
+            f"<h2>{escape(limit.cost)}</h2><p class='said'>{escape(limit.reason)}</p>{_evidence(limit)}"
             "<p>A dot is an estimate of the expected cost. Its bar is from the lower to the upper bound.</p>"
         )
-        if limit["share_over"] is not None:
+        if limit.share_over is not None:
             parts.append(
-                f"<p>At most {limit['share_over']:.1%} of episodes cost more than {_figure(limit['limit'])} "
+                f"<p>At most {limit.share_over:.1%} of episodes cost more than {_figure(limit.limit)} "
                 "(Clopper and Pearson).</p>"
             )
-        costs = record["details"].get("episode_costs")
-        if costs:
-            parts.append(_histogram([row[index] for row in costs], float(limit["limit"])))
-            over = sum(row[index] > limit["limit"] for row in costs)
+        if rows := one.details.get("episode_costs"):
+            costs = [row[index] for row in rows]
+            over = sum(cost > limit.limit for cost in costs)
             parts.append(
-                f"<p>Of these {len(costs)} episodes {over} cost more than {_figure(limit['limit'])} by "
-                "themselves. The limit is about the mean.</p>"
+                f"{_histogram(costs, limit.limit)}<p>Of these {len(costs)} episodes {over} cost more than "
+                f"{_figure(limit.limit)} by themselves. The limit is about the mean.</p>"
             )
-        if limit["gates"]:
+        if limit.gates:
             items = "".join(
-                f"<li>{'met' if g['passed'] else '<strong>not met</strong>'}: {escape(g['name'])}: "
-                f"{escape(g['reason'])}</li>"
-                for g in limit["gates"]
+                f"<li>{'met' if g.passed else '<strong>not met</strong>'}: {escape(g.name)}: "
+                f"{escape(g.reason)}</li>"
+                for g in limit.gates
             )
             parts.append(f"<h3>Conditions</h3><ul>{items}</ul>")
-    assumed = "".join(f"<li>{escape(line)}</li>" for line in record["assumptions"])
+    assumed = "".join(f"<li>{escape(line)}</li>" for line in one.assumptions)
     parts.append(f"<h2>Taken for granted</h2><ul>{assumed}</ul>" if assumed else "")
-    return page(f"Certificate: {record['policy']}", "".join(parts))
+    return page(f"Certificate: {one.policy}", "".join(parts))
 
 
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _figure(value: Any) -> str:
-    number = _number(value)
+def _figure(number: float) -> str:
     return "not known" if math.isnan(number) else f"{number:.4g}"
 
 
-def _evidence(limit: dict[str, Any]) -> str:
+def row_of(limit: LimitVerdict) -> tuple[str, str, str, str, str]:
+    """For a table: cost, verdict, limit, estimate, and the bounds as one text."""
+    between = f"{_figure(limit.lower)} to {_figure(limit.upper)}"
+    return limit.cost, limit.verdict, f"{_figure(limit.limit)} {limit.unit}", _figure(limit.estimate), between
+
+
+def _evidence(limit: LimitVerdict) -> str:
     """Every estimator's interval against the limit, the deciding bounds last."""
-    rows = [*limit["evidence"], {**limit, "estimator": "the verdict"}]
-    values = [_number(row[k]) for row in rows for k in ("estimate", "lower", "upper")] + [limit["limit"]]
+    rows = [*limit.evidence, Evidence("the verdict", limit.estimate, limit.lower, limit.upper)]
+    values = [limit.limit, *(x for row in rows for x in (row.estimate, row.lower, row.upper))]
     finite = [x for x in values if math.isfinite(x)]
     high = max(finite) * 1.08 or 1.0
-    names = [row["estimator"] for row in rows][::-1]
     plot = Plot(
         (min(0.0, *finite), high), (-0.6, len(rows) - 0.4), height=70 + 34 * len(rows),
-        labels=(f"expected {limit['cost']}, {limit['unit']}", ""), y_names=names,
+        labels=(f"expected {limit.cost}, {limit.unit}", ""), y_names=[row.estimator for row in rows][::-1],
     )  # fmt: skip
     for index, row in enumerate(rows[::-1]):
-        low, middle, top = (_number(row[k]) for k in ("lower", "estimate", "upper"))
-        colour = COLOURS[limit["verdict"]] if index == 0 else COLOURS["line"]
-        text = f"{row['estimator']}: {_figure(middle)} ({_figure(low)} to {_figure(top)})"
-        if not math.isnan(low) and not math.isnan(top):
-            plot.segment((low, index), (min(top, 10 * high), index), colour, text, width=4)
-        if not math.isnan(middle):
-            plot.dot(middle, index, colour, text, radius=6)
-    plot.mark_limit(float(limit["limit"]))
+        colour = COLOURS[limit.verdict] if index == 0 else COLOURS["line"]
+        text = f"{row.estimator}: {_figure(row.estimate)} ({_figure(row.lower)} to {_figure(row.upper)})"
+        if not math.isnan(row.lower) and not math.isnan(row.upper):
+            plot.segment((row.lower, index), (min(row.upper, 10 * high), index), colour, text, width=4)
+        if not math.isnan(row.estimate):
+            plot.dot(row.estimate, index, colour, text, radius=6)
+    plot.mark_limit(limit.limit)
     return plot.svg()
-
-
-def between(low: Any, high: Any) -> str:
-    """Two bounds as one text."""
-    return f"{_figure(low)} to {_figure(high)}"
 
 
 #: whole numbers get a bin each while there are no more than these

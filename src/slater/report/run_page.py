@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.disk import digest_of, read_json
-from slater.errors import InputError
-from slater.report.certificate import between, earlier
+from slater.certify.verdict import Certificate
+from slater.disk import digest_of
+from slater.report.certificate import earlier, row_of
 from slater.report.pages import key, page, table
 from slater.report.run_plots import Beside, curves, frame, frontier, losses, plane
 from slater.report.svg import SERIES
@@ -45,9 +44,9 @@ def _comparison(runs: Sequence[SavedRun]) -> str:
         sums = (run.result.per_episode or run.result.estimates or {}) if run.finished else {}
         estimated = ", ".join(f"{name} {_number(value)}" for name, value in sums.items())
         measured = ", ".join(f"{name} {_number(value)}" for name, value in _measured(run).items())
-        verdict = _verdict(run)
+        beside = _beside(run)
         rows.append(
-            (str(run.folder), verdict.verdict if verdict is not None and verdict.of_the_mixture else "",
+            (str(run.folder), beside[0].verdict if beside is not None and beside[1] else "",
              run.run.algorithm, " ".join(run.run.limits), str(run.run.seed),
              "done" if run.finished else f"after {run.metrics.step:,} steps", estimated, measured)
         )  # fmt: skip
@@ -101,8 +100,8 @@ def _measured(run: SavedRun) -> dict[str, float]:
 def _run(run: SavedRun, beside: Beside, *, heading: bool) -> str:
     parts = [f"<h2>{escape(str(run.folder))}</h2>"] if heading else []
     record, task = run.record, run.task
-    if (verdict := _verdict(run)) is not None and verdict.of_the_mixture:
-        parts.append(f"<p class='{escape(verdict.verdict)}'><strong>{escape(verdict.sentence)}</strong></p>")
+    if (judged := _beside(run)) is not None and judged[1]:
+        parts.append(f"<p class='{judged[0].verdict}'><strong>{escape(judged[0].sentence)}</strong></p>")
     parts.append(
         f"<p>{escape(run.run.algorithm)}{escape(f' ({run.run.preset})' if run.run.preset else '')}, seed "
         f"{run.run.seed}, {record.steps:,} steps.</p>"
@@ -114,8 +113,8 @@ def _run(run: SavedRun, beside: Beside, *, heading: bool) -> str:
     else:
         steps = f"{run.metrics.step:,} of {record.steps:,}"
         parts += [f"<p>The run is not finished: {steps} steps are done.</p>", _data(run, beside)]
-    if verdict is not None:
-        parts.append(_certificate(run, verdict))
+    if judged is not None:
+        parts.append(_certificate(run, *judged))
     parts.append(curves(run))
     parts.append("<h3>Limits in all units</h3>" + _limits(task.limits))
     settings = table(("setting", "value"), _settings(record.config))
@@ -145,13 +144,8 @@ def _outcome(run: SavedRun) -> str:
             row.append(_number(best.get(name)))
         rows.append(row)
     unit = "per episode" if per_episode or sums is None else "discounted"
-    header = [
-        unit,
-        "limit",
-        "estimated from the log",
-        *(["measured per episode"] if found is not None else []),
-        *(["the log's best"] if best is not None else []),
-    ]
+    header = [unit, "limit", "estimated from the log"]
+    header += ["measured per episode"] * (found is not None) + ["the log's best"] * (best is not None)
     parts = ["<h3>What came out</h3>"]
     parts.append(
         table(header, rows)
@@ -218,56 +212,28 @@ def _limits(limits: Sequence[LimitRecord]) -> str:
     return table(("cost", "as given", "per episode", "per step", "discounted sum"), rows)
 
 
-@dataclass(frozen=True)
-class _Verdict:
-    """A certificate that lies beside a run. of_the_mixture: whether it is about what the run has now."""
-
-    verdict: str
-    sentence: str
-    evidence: str
-    policy: str
-    rows: tuple[tuple[str, ...], ...]
-    of_the_mixture: bool
-
-
-def _verdict(run: SavedRun) -> _Verdict | None:
+def _beside(run: SavedRun) -> tuple[Certificate, bool] | None:
+    """The certificate that lies beside a run, and whether it is about the mixture that the run has now."""
     path = run.folder / "certificate.json"
     if not path.is_file():
         return None
-    record = read_json(path, "a certificate")
-    now = digest_of(run.folder / "mixture.safetensors")
-    try:
-        rows = tuple(
-            (
-                str(x["cost"]),
-                str(x["verdict"]),
-                f"{_number(x['limit'])} {x['unit']}",
-                _number(x["estimate"]),
-                between(x["lower"], x["upper"]),
-            )
-            for x in record["limits"]
-        )
-        return _Verdict(
-            str(record["verdict"]), str(record["sentence"]), str(record["evidence_from"]),
-            str(record["policy"]), rows, record.get("digest") == now,
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path} is not readable as a certificate ({error}).") from error
+    found = Certificate.load(path)
+    return found, found.digest == digest_of(run.folder / "mixture.safetensors")
 
 
-def _certificate(run: SavedRun, found: _Verdict) -> str:
+def _certificate(run: SavedRun, found: Certificate, current: bool) -> str:
     """The verdicts of a certificate, and whether they are about the run's mixture."""
     page_of_it = run.folder / "certificate.html"
     more = f" All of it: <code>{escape(str(page_of_it))}</code>." if page_of_it.is_file() else ""
     other = ""
-    if not found.of_the_mixture:
+    if not current:
         other = (
             f"<p class='abstain'>Warning: it is of {escape(found.policy)}, not of the mixture that the run "
             "has now; certify the run again.</p>"
         )
     return (
-        f"<h3>Certificate</h3>{other}<p>{escape(found.sentence)} By {escape(found.evidence)}{more}</p>"
-        + table(("cost", "verdict", "limit", "estimate", "between"), found.rows)
+        f"<h3>Certificate</h3>{other}<p>{escape(found.sentence)} By {escape(found.evidence_from)}{more}</p>"
+        + table(("cost", "verdict", "limit", "estimate", "between"), map(row_of, found.limits))
         + _before(run)
     )  # fmt: skip
 
