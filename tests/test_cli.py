@@ -131,6 +131,9 @@ def test_bad_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--fast" in bad(capsys, "tabular", "--fast")
     assert "reproduce" in bad(capsys, "reproduce")
     assert "n is 0" in bad(capsys, "tabular", "--n", "0")
+    for words in (["train", "bc", "x", "--seed", "1.5"], ["certify", "x", "--candidates", "2.5"],
+                  ["reproduce", "worlds", "t", "--seeds", "0", "1.5"]):  # fmt: skip
+        assert f"{words[-1]} is no whole number" in bad(capsys, *words)
     assert "seed is -1" in bad(capsys, "tabular", "--seed", "-1")
     assert "mbcl" in bad(capsys, "tabular", "mbcl", "--mode", "nearly-feasible")
     assert "released" in bad(capsys, "tabular", "--preset", "released")

@@ -207,11 +207,12 @@ def _by_own(subject: Subject, own: str | Path | Dataset, asked: _Asked) -> Certi
         episodes, horizon=asked.horizon or origin.horizon, stopping=asked.plan,
         **asked.of(subject, episodes),
     )  # fmt: skip
-    for gate in (
+    gates = (
         independence(episodes),
         own_episodes(episodes, origin.fingerprint, origin.trained_on, origin.held_out),
         own_actions(episodes, subject.policy),
-    ):
+    )
+    for gate in reversed(gates):  # the first that is closed is the reason
         found = found if gate.passed else with_gate(found, gate)
     return found
 

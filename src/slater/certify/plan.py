@@ -42,8 +42,9 @@ class Plan:
         at = f"if the mean {self.cost} of an episode is {self.mean:.4g}"
         if self.half is None:
             return (
-                f"{MOST_EPISODES:,} trial episodes would not decide, {at}: it is too near the limit, or the "
-                "largest cost is too large; state a smaller one if you know it."
+                f"not even {MOST_EPISODES:,} trial episodes would decide, {at}: that is too near the limit, "
+                "or the largest cost is too large; ask about another limit, or state a smaller one if "
+                "you know it."
             )
         often = "" if self.nine_of_ten is None else f", and {self.nine_of_ten:,} in nine of ten trials"
         return f"about {self.half:,} trial episodes would decide ({self.verdict}){often}, {at}."

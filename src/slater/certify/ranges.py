@@ -148,14 +148,14 @@ class Ranges:
         if math.isfinite(min(self.step[number], self.episode[number])):
             return ""
         return (
-            f"what a step of {self.names[number]} costs at most is not known, and the {seen:g} that was seen "
-            "does not say it: state it (largest_step_cost, or largest_episode_cost)."
+            f"how much {self.names[number]} a step can have at most is not known, and the largest that was "
+            f"seen, {seen:g}, need not be it: state it (largest_step_cost, or largest_episode_cost)."
         )
 
     def notes(self) -> list[str]:
         """Who says so, one sentence per cost."""
         return [
-            f"a step costs at most {most:g} of {name} ({source})."
+            f"{name}: at most {most:g} a step ({source})."
             for name, most, source in zip(self.names, self.step, self.sources, strict=True)
             if math.isfinite(most)
         ]

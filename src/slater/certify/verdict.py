@@ -49,6 +49,13 @@ EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 1, "abstain": 4}
 
 FORMAT = "slater-certificate-1"
 
+#: what a verdict rests on, in words for somebody who has to decide; estimates say it of every limit
+ASSUMED: dict[Tier, str] = {
+    "rollouts": "the deployment is like these episodes",
+    "propensities": "the log is right about how likely its actions were",
+    "exact": "the problem has the states and actions that are stated",
+}
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -124,8 +131,13 @@ class LimitVerdict:
             verdict, reason = decide(interval, self.limit, self.gates)
         return replace(self, verdict=verdict, reason=reason, estimate=interval.estimate, upper=ceiling)
 
+    @property
+    def stated(self) -> str:
+        """The limit in words, as "15 per episode"."""
+        return f"{self.limit:g} {'as a discounted sum' if self.unit == 'discounted' else self.unit}"
+
     def __str__(self) -> str:
-        return f"{self.verdict.upper()}  {self.cost} <= {self.limit:g} {self.unit}: {self.reason}"
+        return f"{self.verdict.upper()}  {self.cost} <= {self.stated}: {self.reason}"
 
 
 def unit_notes(limits: Sequence[Limit], per_episode: Sequence[float]) -> list[str]:
@@ -186,10 +198,9 @@ def decide(interval: Interval, limit: float, gates: Iterable[Gate] = ()) -> tupl
         return "pass", f"the upper bound {interval.upper:.4g} is within the limit {limit:.4g}."
     if interval.lower > limit:
         return "fail", f"the lower bound {interval.lower:.4g} is above the limit {limit:.4g}."
-    return "abstain", (
-        f"the limit {limit:.4g} lies between the lower bound {interval.lower:.4g} and the upper bound "
-        f"{interval.upper:.4g}: the evidence is too thin for a verdict."
-    )
+    least, most = interval.lower, interval.upper
+    left = f"anything from {least:.4g}" + (f" to {most:.4g}" if math.isfinite(most) else " up")
+    return "abstain", f"by this evidence it may be {left}."
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,27 +247,26 @@ class Certificate:
         """One sentence for somebody who has to decide."""
         by = {v: [x for x in self.limits if x.verdict == v] for v in get_args(Verdict)}
         # an estimate's confidence is an aim with a measured rate, not a guarantee: it must not read as one
-        measured = any(limit.tier == "estimates" for limit in self.limits)
-        sure = (
-            f"by an estimate made for {self.confidence:.0%}"
-            if measured
-            else f"with {self.confidence:.0%} confidence"
-        )
+        tier = self.limits[0].tier
+        sure = f"with {self.confidence:.0%} confidence"
+        if tier == "estimates":
+            sure = f"by an estimate that aims at {self.confidence:.0%} confidence"
+        given = f", provided that {ASSUMED[tier]}" if tier in ASSUMED else ""
         if by["fail"]:
             worst = by["fail"][0]
             return (
-                f"Do not deploy: {sure}, the mean {worst.cost} is above {worst.limit:g} {worst.unit} "
-                f"(at least {worst.lower:.4g})."
+                f"Do not deploy: {sure}, the mean {worst.cost} is above {worst.stated} "
+                f"(at least {worst.lower:.4g}){given or (worst.condition and f', if {worst.condition}')}."
             )
         if by["abstain"]:
             first = by["abstain"][0]
-            return f"No verdict on {first.cost} <= {first.limit:g} {first.unit}: {first.reason}"
-        kept = " and ".join(
-            f"the mean {x.cost} is within {x.limit:g} {x.unit} (at most {x.upper:.4g})"
+            return f"No verdict on whether the mean {first.cost} is within {first.stated}: {first.reason}"
+        kept = ", and ".join(
+            f"the mean {x.cost} is within {x.stated} (at most {x.upper:.4g})"
             + (f", if {x.condition}" if x.condition else "")
             for x in self.limits
         )
-        return f"Within limits: {sure}, {kept}."
+        return f"Within limits: {sure}, {kept}{given}."
 
     def __repr__(self) -> str:
         return f"<Certificate of {self.policy}: {self.verdict.upper()}. {self.sentence}>"

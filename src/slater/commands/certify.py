@@ -131,7 +131,8 @@ def run(args: list[str]) -> int:
     for line in found[0].assumptions:
         print(f"taken for granted: {line}")
     for plan in found[0].details.get("plan", ()):
-        print(f"to do: {plan['sentence']} Record them, and give them with --own FILE --plan.")
+        how = " Record them, and give them with --own FILE --plan." if plan["half"] else ""
+        print(f"to do: {plan['sentence']}{how}")
     if folders[0] is not None:
         print(f"certificate.json and .html are in {folders[0]}, earlier ones in certificates.jsonl")
     return code

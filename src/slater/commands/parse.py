@@ -13,11 +13,11 @@ import inspect
 import itertools
 import textwrap
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token, convert
 from cyclopts.exceptions import UnusedCliTokensError
 
 from slater.errors import InputError
@@ -157,7 +157,21 @@ def _parameter(field: _Field) -> inspect.Parameter:
     )
     kind = inspect.Parameter.POSITIONAL_ONLY if positional else inspect.Parameter.KEYWORD_ONLY
     hint: Any = field.hint
+    if int in _parts(hint) or (many and int in get_args(hint)):
+        about = Parameter.combine(about, Parameter(converter=_whole))
     return inspect.Parameter(field.name, kind, annotation=Annotated[hint, about], default=field.default)
+
+
+def _whole(hint: Any, tokens: Sequence[Token]) -> Any:
+    """Whole numbers; the parser would round 2.5 without a word."""
+    for token in tokens:
+        try:
+            rest = float(token.value) % 1
+        except ValueError:  # no decimal number: the parser says what it is
+            continue
+        if rest:
+            raise ValueError(f"{token.value} is no whole number")
+    return convert(hint, tokens)
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
