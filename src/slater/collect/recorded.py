@@ -1,8 +1,7 @@
-"""Episodes one after the other, growing; a dataset afterwards, of all of them or of some."""
+"""Episodes one after the other; a dataset afterwards, of all of them or of some."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,45 +15,24 @@ __all__ = ["RecordedEpisodes", "thin"]
 #: cells of `thin`'s grid along return and along cost
 CELLS = 20
 
-_FIELDS = (
-    "observations",
-    "next_observations",
-    "actions",
-    "rewards",
-    "cost",
-    "costs",
-    "terminals",
-    "timeouts",
-    "propensity",
-)
-
 
 class RecordedEpisodes:
-    """Transitions in the order of time; `episodes` has (start, stop) of each episode, `sources` its source.
-
-    A propensity that is not known is NaN, a source that is not known the empty text.
-    """
+    """Episodes in the order of time, each a block of columns, with the name of its source."""
 
     def __init__(self) -> None:
-        self.episodes: list[tuple[int, int]] = []
-        self.sources: list[str] = []
-        self._arrays: dict[str, NDArray[Any]] = {}
-        self._size = 0
+        self._blocks: list[dict[str, NDArray[Any]]] = []
+        self._sources: list[str] = []
 
-    def __len__(self) -> int:
-        return self._size
+    @property
+    def longest(self) -> int:
+        """Steps of the longest episode."""
+        return max(len(block["rewards"]) for block in self._blocks)
 
     def append(
-        self,
-        part: Transitions,
-        terminated: bool,
-        *,
-        propensity: NDArray[np.float64] | None = None,
-        source: str = "",
+        self, part: Transitions, terminated: bool, propensity: NDArray[np.float64], source: str
     ) -> None:
-        """Add an episode; if it was not terminated, its last row is a timeout."""
-        length = len(part.rewards)
-        last = np.arange(length) == length - 1
+        """Add an episode; if it was not terminated, its last row is a timeout. propensity: (T,)."""
+        last = np.arange(len(part.rewards)) == len(part.rewards) - 1
         block = {
             "observations": part.observations[:-1],
             "next_observations": part.observations[1:],
@@ -64,54 +42,30 @@ class RecordedEpisodes:
             "costs": part.costs,
             "terminals": last & terminated,
             "timeouts": last & (not terminated),
-            "propensity": np.full(length, np.nan) if propensity is None else propensity,
+            "propensity": propensity,
         }
-        self._extend(block, length, source)
+        self._blocks.append(block)
+        self._sources.append(source)
 
-    def _extend(self, block: Mapping[str, NDArray[Any]], length: int, source: str) -> None:
-        stop = self._size + length
-        for name, array in block.items():
-            held = self._arrays.get(name)
-            if held is None or len(held) < stop:
-                # doubling, so that adding many episodes costs as much as copying them once or twice
-                grown = np.empty((max(stop, 2 * self._size), *array.shape[1:]), array.dtype)
-                if held is not None:
-                    grown[: self._size] = held[: self._size]
-                self._arrays[name] = held = grown
-            held[self._size : stop] = array
-        self.episodes.append((self._size, stop))
-        self.sources.append(source)
-        self._size = stop
-
-    def extend(
-        self, other: RecordedEpisodes, chosen: Sequence[int] | NDArray[np.int64] | None = None
-    ) -> None:
-        """Add episodes of another, all or the chosen numbers."""
-        for number in range(len(other.episodes)) if chosen is None else chosen:
-            start, stop = other.episodes[number]
-            block = {name: other._arrays[name][start:stop] for name in _FIELDS}
-            self._extend(block, stop - start, other.sources[number])
-
-    def sums(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Undiscounted return and scalar cost of each episode."""
-        starts = [start for start, _ in self.episodes]
-        return tuple(  # type: ignore[return-value]
-            np.add.reduceat(self._arrays[name][: self._size].astype(np.float64), starts)
-            for name in ("rewards", "cost")
+    def thinned(self, keep: int, rng: np.random.Generator) -> RecordedEpisodes:
+        """`keep` of the episodes, evenly from a grid of undiscounted return and scalar cost; see `thin`."""
+        starts = np.cumsum([0, *(len(block["rewards"]) for block in self._blocks[:-1])])
+        returns, costs = (
+            np.add.reduceat(self._joined(name).astype(np.float64), starts) for name in ("rewards", "cost")
         )
+        kept = RecordedEpisodes()
+        for number in thin(returns, costs, keep, rng):
+            kept._blocks.append(self._blocks[number])
+            kept._sources.append(self._sources[number])
+        return kept
+
+    def _joined(self, name: str) -> NDArray[Any]:
+        return np.concatenate([block[name] for block in self._blocks])
 
     def dataset(self, cost_names: tuple[str, ...], metadata: Metadata) -> Dataset:
-        """As a dataset; with propensities if all are known, with sources if all are."""
-        held = {name: array[: self._size] for name, array in self._arrays.items()}
-        optional: dict[str, NDArray[Any]] = {}
-        if not np.isnan(held["propensity"]).any():
-            optional["propensity"] = held["propensity"]
-        if all(self.sources):
-            optional["source"] = np.array(self.sources, dtype=np.str_)
-        names = ("observations", "next_observations", "actions", "rewards", "costs", "terminals", "timeouts")
-        return Dataset.from_arrays(
-            **{name: held[name] for name in names}, **optional, cost_names=cost_names, metadata=metadata
-        )
+        """As a dataset, with propensities and sources."""
+        columns = {name: self._joined(name) for name in self._blocks[0] if name != "cost"}
+        return Dataset.from_arrays(**columns, source=self._sources, cost_names=cost_names, metadata=metadata)
 
 
 def _cells(values: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from slater import __version__
 from slater.collect.behaviour import Behaviour, load_behaviour
-from slater.collect.recorded import RecordedEpisodes, thin
+from slater.collect.recorded import RecordedEpisodes
 from slater.collect.sources import ClippedSource, SourcePolicy, SquashedSource, UniformSource
 from slater.data import Dataset, Metadata
 from slater.envs import Workers, make, record
@@ -94,7 +95,7 @@ def record_behaviour(
     costs, space = env.cost_names, env.action_space
     env.close()
     rows = RecordedEpisodes()
-    with Workers(workers) if workers > 1 else _InThisProcess() as running:
+    with Workers(workers) if workers > 1 else nullcontext(1) as running:
         for number, trained in enumerate(behaviour.sources):
             source = recorded_source(trained.policy, recording)
             count = 0
@@ -113,14 +114,10 @@ def record_behaviour(
                 part = episode.transitions
                 assert part is not None
                 propensity = source.propensity(part.observations[:-1], part.actions)
-                rows.append(part, episode.terminated, propensity=propensity, source=trained.name)
-    settings = {"episodes": recording.episodes, "noise": recording.noise, "how": recording.how}
-    settings |= {"mean_only": recording.mean_only, "seed": recording.seed}
+                rows.append(part, episode.terminated, propensity, trained.name)
     if recording.thin is not None:
-        settings["thin"] = recording.thin
-        everything, rows = rows, RecordedEpisodes()
-        rng = np.random.default_rng([recording.seed, 2])
-        rows.extend(everything, thin(*everything.sums(), recording.thin, rng))
+        rows = rows.thinned(recording.thin, np.random.default_rng([recording.seed, 2]))
+    settings = {name: value for name, value in asdict(recording).items() if value is not None}
     actions: Any = (
         {"num_actions": int(space.n)}
         if hasattr(space, "n")
@@ -128,7 +125,7 @@ def record_behaviour(
     )
     metadata = Metadata(
         env_id=behaviour.env_id,
-        horizon=max(stop - start for start, stop in rows.episodes),
+        horizon=rows.longest,
         notes={"made by": f"slater collect {__version__}", "recording": json.dumps(settings), **file},
         **actions,
     )
@@ -213,13 +210,3 @@ def check_densities(data: Dataset, behaviour: Behaviour | str | Path) -> list[De
             )
         )  # fmt: skip
     return checks
-
-
-class _InThisProcess:
-    """Stands where processes would: one worker, which is this process."""
-
-    def __enter__(self) -> int:
-        return 1
-
-    def __exit__(self, *_: object) -> None:
-        return None

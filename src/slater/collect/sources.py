@@ -18,16 +18,18 @@ are grouped; they are in the units of the data. Means before the tanh are held w
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp
 
 from slater.errors import InputError
-from slater.policy import Actor, CategoricalPolicy, GaussianPolicy, MemorylessActor
+from slater.policy import CategoricalPolicy, GaussianPolicy
+from slater.policy.base import Memoryless
 
 __all__ = ["ClippedSource", "SourcePolicy", "SquashedSource", "UniformSource"]
 
@@ -41,24 +43,6 @@ INSIDE = 1.0 - 2.0**-24
 NODES = 301
 #: beyond it tanh is 1 to nine digits
 FLAT = 10.0
-
-
-class SourcePolicy(Protocol):
-    """A policy that is recorded; it acts like any other, and gives the density of recorded actions."""
-
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
-        """Actions of shape `(batch, action_dim)`, or `(batch,)` if discrete."""
-        ...
-
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
-        """Start an episode; the actor draws from `rng`."""
-        ...
-
-    def propensity(self, observations: NDArray[Any], actions: NDArray[Any]) -> F64:
-        """Density or probability of each recorded action, shape `(batch,)`."""
-        ...
 
 
 class _Network:
@@ -92,29 +76,42 @@ def _centred(policy: GaussianPolicy, actions: NDArray[Any]) -> F64:
     return np.asarray((np.asarray(actions, np.float64) - policy.low) / _half_range(policy) - 1.0)
 
 
-def _checked_noise(noise: float) -> None:
-    if not 0.0 <= noise < np.inf:
-        raise InputError(f"noise must be a number of at least 0, not {noise}.")
-
-
 @dataclass(frozen=True)
-class SquashedSource:
-    """tanh of a Gaussian whose variance is the policy's own (0 if `mean_only`) plus `noise` squared."""
+class SourcePolicy(Memoryless):
+    """A policy that is recorded; it acts like any other, and gives the density of recorded actions.
 
-    policy: GaussianPolicy
+    noise: what is added to the policy's own randomness, which `mean_only` leaves out.
+    """
+
+    policy: GaussianPolicy | CategoricalPolicy
     noise: float
     mean_only: bool = False
 
     def __post_init__(self) -> None:
-        _checked_noise(self.noise)
-        if self.mean_only and self.noise == 0.0:
-            raise InputError(
-                "a deterministic source needs noise above 0: without it, actions have no density."
-            )
+        if not 0.0 <= self.noise < np.inf:
+            raise InputError(f"noise must be a number of at least 0, not {self.noise}.")
 
     @cached_property
     def _network(self) -> _Network:
         return _Network(self.policy)
+
+    @abstractmethod
+    def propensity(self, observations: NDArray[Any], actions: NDArray[Any]) -> F64:
+        """Density or probability of each recorded action, shape `(batch,)`."""
+
+
+@dataclass(frozen=True)
+class SquashedSource(SourcePolicy):
+    """tanh of a Gaussian whose variance is the policy's own (0 if `mean_only`) plus `noise` squared."""
+
+    policy: GaussianPolicy
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mean_only and self.noise == 0.0:
+            raise InputError(
+                "a deterministic source needs noise above 0: without it, actions have no density."
+            )
 
     def _moments(self, observations: NDArray[Any]) -> tuple[F64, F64]:
         mean, std = _mean_and_std(self._network, self.policy, observations)
@@ -134,10 +131,6 @@ class SquashedSource:
         # rounding to float32 may reach a bound, where the density is not defined
         return np.clip(stretched, np.nextafter(low, high), np.nextafter(high, low))
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
-        """Start an episode; the actor draws from `rng`."""
-        return MemorylessActor(self, rng, deterministic)
-
     def propensity(self, observations: NDArray[Any], actions: NDArray[Any]) -> F64:
         """Density of the actions, in the units of the data."""
         mean, std = self._moments(observations)
@@ -148,22 +141,13 @@ class SquashedSource:
 
 
 @dataclass(frozen=True)
-class ClippedSource:
+class ClippedSource(SourcePolicy):
     """The policy's action (its own mean if `mean_only`, else a draw) plus noise, clipped to the bounds.
 
     noise: standard deviation in half action ranges, above 0.
     """
 
     policy: GaussianPolicy
-    noise: float
-    mean_only: bool = False
-
-    def __post_init__(self) -> None:
-        _checked_noise(self.noise)
-
-    @cached_property
-    def _network(self) -> _Network:
-        return _Network(self.policy)
 
     def act(
         self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
@@ -174,10 +158,6 @@ class ClippedSource:
             drawn = self.noise * _half_range(self.policy) * rng.standard_normal(actions.shape)
             actions = np.clip(actions + drawn, self.policy.low, self.policy.high).astype(np.float32)
         return actions
-
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
-        """Start an episode; the actor draws from `rng`."""
-        return MemorylessActor(self, rng, deterministic)
 
     def propensity(self, observations: NDArray[Any], actions: NDArray[Any]) -> F64:
         """Product over entries of a density (inside the bounds) or a probability (on them)."""
@@ -232,23 +212,17 @@ def _clipped_log_density(
 
 
 @dataclass(frozen=True)
-class UniformSource:
+class UniformSource(SourcePolicy):
     """Discrete actions: the policy's own, replaced by a uniform one with probability `noise`.
 
     mean_only: the policy's own action is its most likely one.
     """
 
     policy: CategoricalPolicy
-    noise: float
-    mean_only: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.noise <= 1.0:
             raise InputError(f"noise must be a probability for discrete actions, not {self.noise}.")
-
-    @cached_property
-    def _network(self) -> _Network:
-        return _Network(self.policy)
 
     def act(
         self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
@@ -259,10 +233,6 @@ class UniformSource:
             return actions
         uniform = rng.integers(self.policy.weights[-1].shape[1], size=actions.shape)
         return np.where(rng.random(actions.shape) < self.noise, uniform, actions)
-
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
-        """Start an episode; the actor draws from `rng`."""
-        return MemorylessActor(self, rng, deterministic)
 
     def propensity(self, observations: NDArray[Any], actions: NDArray[Any]) -> F64:
         """Probability of each action."""

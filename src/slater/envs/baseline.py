@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.policy.base import Memoryless
+
 if TYPE_CHECKING:
     import gymnasium as gym
 
@@ -15,22 +17,7 @@ __all__ = ["RandomPolicy"]
 
 
 @dataclass(frozen=True)
-class _RandomActor:
-    policy: RandomPolicy
-    rng: np.random.Generator
-    deterministic: bool
-
-    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
-        batch = np.asarray(observation)[None]
-        action: NDArray[Any] = self.policy.act(batch, rng=self.rng, deterministic=self.deterministic)[0]
-        return action
-
-    def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
-        """Nothing is learned from it."""
-
-
-@dataclass(frozen=True)
-class RandomPolicy:
+class RandomPolicy(Memoryless):
     """Uniform over a Box or Discrete `action_space`; deterministic: its centre, or its first action."""
 
     action_space: gym.Space[Any]
@@ -50,7 +37,3 @@ class RandomPolicy:
         if deterministic:
             return np.broadcast_to((low + high) / 2.0, (batch, *low.shape))
         return rng.uniform(low, high, size=(batch, *low.shape))
-
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _RandomActor:
-        """Start an episode; the actor draws from `rng`."""
-        return _RandomActor(self, rng, deterministic)

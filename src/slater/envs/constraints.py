@@ -46,24 +46,11 @@ def _sensor_norm(physics: Any, names: tuple[str, ...]) -> float:
     return float(np.max([np.linalg.norm(readings[name]) for name in names]))
 
 
-# --- cartpole -------------------------------------------------------------------------------------
-
-
-def _slider_pos(physics: Any, c: float) -> bool:
-    return abs(float(physics.cart_position())) < 2.0 * c
-
-
-def _slider_accel(physics: Any, c: float) -> bool:
-    return _abs_max(physics.named.data.qacc["slider"]) < 130.0 * c
-
-
 def _balance_velocity(physics: Any, c: float) -> bool:
     # near the top, and turning fast; the top is wider when c is smaller
     near_top = float(physics.pole_angle_cosine()[0]) > math.cos((1.0 - c) / 0.5 + 0.15)
     return not (near_top and abs(float(physics.angular_vel()[0])) > 0.5 * c)
 
-
-# --- walker ---------------------------------------------------------------------------------------
 
 _WALKER_JOINTS = ["left_hip", "right_hip", "left_knee", "right_knee", "left_ankle", "right_ankle"]
 _WALKER_LOWER = np.deg2rad([-30.0, -30.0, -160.0, -160.0, -75.0, -75.0])
@@ -77,75 +64,21 @@ def _walker_joint_angle(physics: Any, c: float) -> bool:
     return bool((angles > c * _WALKER_LOWER).any() and (angles < c * _WALKER_UPPER).any())
 
 
-def _walker_joint_velocity(physics: Any, c: float) -> bool:
-    return _abs_max(physics.data.qvel[3:]) < 65.0 * c
-
-
-def _walker_dangerous_fall(physics: Any, c: float) -> bool:
-    return -float(physics.named.data.xmat["torso", "zx"]) > -0.5 * c
-
-
 def _upright(share: float) -> Satisfied:
     return lambda physics, c: float(physics.torso_upright()) > 1.0 - share * c
 
 
-# --- quadruped ------------------------------------------------------------------------------------
-
-_TOES = (
-    "force_toe_front_left",
-    "force_toe_front_right",
-    "force_toe_back_left",
-    "force_toe_back_right",
-)
-
-
-def _quadruped_joint_angle(physics: Any, c: float) -> bool:
-    return _abs_max(physics.data.qpos[7:]) < c * math.radians(60.0)
-
-
-def _quadruped_joint_velocity(physics: Any, c: float) -> bool:
-    return _abs_max(physics.data.qvel[6:]) < 20.0 * c
-
-
-def _quadruped_foot_force(physics: Any, c: float) -> bool:
-    return _sensor_norm(physics, _TOES) < 20000.0 * c
-
-
-# --- humanoid -------------------------------------------------------------------------------------
-
-_HUMANOID_FEET = (
-    "right_left_foot_touch",
-    "right_right_foot_touch",
-    "left_left_foot_touch",
-    "left_right_foot_touch",
-)
-_HUMANOID_FALL = ("head_touch", "torso_touch")
-
-
-def _humanoid_joint_angle(physics: Any, c: float) -> bool:
-    return _abs_max(physics.data.qpos[7:]) < c * math.pi
-
-
-def _humanoid_joint_velocity(physics: Any, c: float) -> bool:
-    # The root has six velocities, so index 7 skips the first hinge, as the suite does.
-    return _abs_max(physics.data.qvel[7:]) < 90.0 * c
-
-
-def _humanoid_dangerous_fall(physics: Any, c: float) -> bool:
-    return _sensor_norm(physics, _HUMANOID_FALL) < 100.0 * c
-
-
-def _humanoid_foot_force(physics: Any, c: float) -> bool:
-    return _sensor_norm(physics, _HUMANOID_FEET) < 8000.0 * c
-
+_TOES = tuple(f"force_toe_{end}_{side}" for end in ("front", "back") for side in ("left", "right"))
+_FEET = tuple(f"{leg}_{side}_foot_touch" for leg in ("right", "left") for side in ("left", "right"))
+_BODY = ("head_touch", "torso_touch")
 
 #: domain -> its task, with the constraints in the suite's order
 DOMAINS: dict[str, Domain] = {
     "cartpole": Domain(
         task="swingup",
         satisfied={
-            "slider_pos": _slider_pos,
-            "slider_accel": _slider_accel,
+            "slider_pos": lambda physics, c: abs(float(physics.cart_position())) < 2.0 * c,
+            "slider_accel": lambda physics, c: _abs_max(physics.named.data.qacc["slider"]) < 130.0 * c,
             "balance_velocity": _balance_velocity,
         },
         paper_cost="slider_pos",
@@ -156,8 +89,8 @@ DOMAINS: dict[str, Domain] = {
         task="walk",
         satisfied={
             "joint_angle": _walker_joint_angle,
-            "joint_velocity": _walker_joint_velocity,
-            "dangerous_fall": _walker_dangerous_fall,
+            "joint_velocity": lambda physics, c: _abs_max(physics.data.qvel[3:]) < 65.0 * c,
+            "dangerous_fall": lambda physics, c: -float(physics.named.data.xmat["torso", "zx"]) > -0.5 * c,
             "torso_upright": _upright(1.0),
         },
         paper_cost="joint_velocity",
@@ -167,10 +100,10 @@ DOMAINS: dict[str, Domain] = {
     "quadruped": Domain(
         task="walk",
         satisfied={
-            "joint_angle": _quadruped_joint_angle,
-            "joint_velocity": _quadruped_joint_velocity,
+            "joint_angle": lambda physics, c: _abs_max(physics.data.qpos[7:]) < c * math.radians(60.0),
+            "joint_velocity": lambda physics, c: _abs_max(physics.data.qvel[6:]) < 20.0 * c,
             "upright": _upright(0.7),
-            "foot_force": _quadruped_foot_force,
+            "foot_force": lambda physics, c: _sensor_norm(physics, _TOES) < 20000.0 * c,
         },
         paper_cost="joint_angle",
         paper_coefficient=0.5,
@@ -179,11 +112,12 @@ DOMAINS: dict[str, Domain] = {
     "humanoid": Domain(
         task="walk",
         satisfied={
-            "joint_angle": _humanoid_joint_angle,
-            "joint_velocity": _humanoid_joint_velocity,
+            "joint_angle": lambda physics, c: _abs_max(physics.data.qpos[7:]) < c * math.pi,
+            # the root has six velocities, so index 7 skips the first hinge, as the suite does
+            "joint_velocity": lambda physics, c: _abs_max(physics.data.qvel[7:]) < 90.0 * c,
             "upright": _upright(1.0),
-            "dangerous_fall": _humanoid_dangerous_fall,
-            "foot_force": _humanoid_foot_force,
+            "dangerous_fall": lambda physics, c: _sensor_norm(physics, _BODY) < 100.0 * c,
+            "foot_force": lambda physics, c: _sensor_norm(physics, _FEET) < 8000.0 * c,
         },
         paper_cost="joint_angle",
         paper_coefficient=0.5,

@@ -134,11 +134,11 @@ def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSe
     rng = np.random.default_rng(policy_seed)
     observation, _ = env.reset(seed=int(environment_seed.generate_state(1)[0]))
     actor = _call_policy("begin", index, 0, policy.begin, rng=rng, deterministic=settings.deterministic)
-    total = discounted = cost = discounted_cost = 0.0
-    costs = np.zeros(len(env.cost_names))
-    discounted_costs = np.zeros(len(env.cost_names))
-    lowest, highest = np.full(1 + len(costs), np.inf), np.full(1 + len(costs), -np.inf)
-    highest_at = np.zeros(1 + len(costs), dtype=np.int64)
+    count = len(env.cost_names)
+    # of the reward, the scalar cost and the named ones
+    sums, discounted = np.zeros(2 + count), np.zeros(2 + count)
+    lowest, highest = np.full(1 + count, np.inf), np.full(1 + count, -np.inf)
+    highest_at = np.zeros(1 + count, dtype=np.int64)
     weight = 1.0
     told = _costs_for(actor, env.cost_names)
     steps = [_Step(observation)] if settings.record else []
@@ -151,16 +151,12 @@ def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSe
             raise InputError(f"at step {step} of episode {index}, {error}") from error
         if not np.isfinite(reward):
             raise InputError(f"{env.env_id} gave the reward {reward} at step {step} of episode {index}.")
-        step_costs = np.fromiter(info["costs"].values(), dtype=np.float64, count=len(env.cost_names))
-        each = np.append(info["cost"], step_costs)
+        brought = np.array([reward, info["cost"], *info["costs"].values()], dtype=np.float64)
+        each, step_costs = brought[1:], brought[2:]
         lowest, highest_at = np.minimum(lowest, each), np.where(each > highest, step, highest_at)
         highest = np.maximum(highest, each)
-        total += reward
-        discounted += weight * reward
-        cost += info["cost"]
-        discounted_cost += weight * info["cost"]
-        costs += step_costs
-        discounted_costs += weight * step_costs
+        sums += brought
+        discounted += weight * brought
         weight *= settings.discount
         if settings.record:
             steps.append(_Step(observation, action, reward, info["cost"], step_costs))
@@ -168,12 +164,12 @@ def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSe
         if terminated or truncated:
             return Episode(
                 index=index,
-                total_return=total,
-                discounted_return=discounted,
-                cost=cost,
-                discounted_cost=discounted_cost,
-                costs=costs,
-                discounted_costs=discounted_costs,
+                total_return=float(sums[0]),
+                discounted_return=float(discounted[0]),
+                cost=float(sums[1]),
+                discounted_cost=float(discounted[1]),
+                costs=sums[2:],
+                discounted_costs=discounted[2:],
                 length=step + 1,
                 terminated=terminated,
                 lowest=lowest,

@@ -42,24 +42,16 @@ def _upright_quadruped(random: np.random.RandomState) -> Any:
     class UprightMove(quadruped.Move):  # type: ignore[misc,name-defined]  # a base known only at run time
         def initialize_episode(self, physics: Any) -> None:
             yaw = self.random.uniform(0.0, 2.0 * np.pi)
-            height = 0.0
+            heading = np.array([0.0, 0.0, 0.0, np.cos(yaw / 2.0), 0.0, 0.0, np.sin(yaw / 2.0)])
             contacts = True
             while contacts:  # up from inside the floor, a centimetre at a time
                 try:
                     with physics.reset_context():
-                        physics.named.data.qpos["root"][:] = (
-                            0.0,
-                            0.0,
-                            height,
-                            np.cos(yaw / 2.0),
-                            0.0,
-                            0.0,
-                            np.sin(yaw / 2.0),
-                        )
+                        physics.named.data.qpos["root"][:] = heading
                 except control.PhysicsError:
                     pass  # deep in the floor the contact buffer overflows: higher up it does not
                 contacts = physics.data.ncon > 0
-                height += 0.01
+                heading[2] += 0.01
             base.Task.initialize_episode(self, physics)
 
     plain = quadruped.walk(random=random)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from slater.policy.contract import Contract, RangeCheck, check_range
 
-__all__ = ["Actor", "Described", "MemorylessActor", "Policy", "SavedPolicy"]
+__all__ = ["Actor", "Described", "Memoryless", "MemorylessActor", "Policy", "SavedPolicy"]
 
 
 class Actor(Protocol):
@@ -103,3 +103,11 @@ class MemorylessActor:
 
     def observe(self, reward: float, costs: NDArray[np.float64]) -> None:
         """Nothing to remember."""
+
+
+class Memoryless(Policy, Protocol):
+    """A policy that remembers nothing of its episode: to inherit from, with `act` of one's own."""
+
+    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> MemorylessActor:
+        """Start an episode; the actor draws from `rng`."""
+        return MemorylessActor(self, rng, deterministic)

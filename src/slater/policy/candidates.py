@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.policy.base import Described, MemorylessActor
+from slater.policy.base import Described, Memoryless
 from slater.policy.contract import checked, usable
 from slater.policy.layers import Layers, apply_layers, name_layers, read_layers
 
@@ -25,7 +25,7 @@ F32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CandidatesPolicy(Described):
+class CandidatesPolicy(Described, Memoryless):
     """See the module's text. Observations enter normalised; actions are inside in [-1, 1].
 
     critics: two per utility, in order; leans: (1+I,) weight of the smaller of the two
@@ -79,10 +79,6 @@ class CandidatesPolicy(Described):
             actions = actions.reshape(len(obs), n, -1)[np.arange(len(obs)), best]
         stretched = self.low + (actions + 1.0) * 0.5 * (self.high - self.low)
         return np.asarray(np.clip(stretched, self.low, self.high), dtype=np.float32)
-
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> MemorylessActor:
-        """Start an episode; there is nothing to remember."""
-        return MemorylessActor(self, rng, deterministic)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.obs_mean)} observations -> {len(self.low)} actions"

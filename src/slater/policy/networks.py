@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.policy.base import Described, MemorylessActor
+from slater.policy.base import Described, Memoryless
 from slater.policy.contract import checked, usable
 
 __all__ = ["CategoricalPolicy", "GaussianMixturePolicy", "GaussianPolicy"]
@@ -19,7 +19,7 @@ F32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True, repr=False)
-class _NetworkPolicy(Described):
+class _NetworkPolicy(Described, Memoryless):
     """A ReLU network over normalised observations; its subclasses say what the outputs mean.
 
     `weights[l]` has shape `(in, out)`, `biases[l]` `(out,)`; observations enter as
@@ -41,15 +41,6 @@ class _NetworkPolicy(Described):
             x += bias
             np.maximum(x, 0.0, out=x)
         return usable(np.asarray(x @ self.weights[-1] + self.biases[-1], dtype=np.float32), seen)
-
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
-        raise NotImplementedError
-
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> MemorylessActor:
-        """Start an episode; there is nothing to remember."""
-        return MemorylessActor(self, rng, deterministic)
 
     def __repr__(self) -> str:
         layers = " -> ".join(str(size) for size in (len(self.obs_mean), *(w.shape[1] for w in self.weights)))
