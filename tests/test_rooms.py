@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "slater"
 #: rooms from the bottom up; a room imports rooms of lower floors, and nothing of its own floor or above
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors",),
+    ("errors", "cones"),
     (
         "limits",
         "limit_status",

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
+from slater.cones import Block, cone_program
+
 __all__ = ["BestMixture", "best_mixture", "lp_weights", "robust_mixture", "select"]
 
 F64 = NDArray[np.float64]
@@ -122,9 +124,6 @@ def _cone(
     """Weights and the excess, (K + 1,), and the limits' prices, (I,): of the least excess, or of the best
     reward within an excess of `aim`.
     """
-    import clarabel
-    from scipy import sparse
-
     members, (k_r, k_c) = len(mean), deviations
     width = members + 2  # weights, deviation of the reward, excess
     cost = np.zeros(width)
@@ -134,46 +133,28 @@ def _cone(
     else:
         reward = max(float(np.abs(mean[:, 0]).max()), k_r * unit, 1e-12)
         cost[:members], cost[members] = -mean[:, 0] / reward, k_r / reward
-    rows, sides, cones = (
-        [np.append(np.ones(members), [0.0, 0.0])[None]],
-        [np.ones(1)],
-        [clarabel.ZeroConeT(1)],
-    )
-    rows.append(-np.eye(width))
-    sides.append(np.zeros(width))
-    cones.append(clarabel.NonnegativeConeT(width))
+
+    def spread(head: F64, factor: F64) -> F64:
+        """Rows of a second-order cone: what bounds it, and the deviations of a factor (K, rank)."""
+        return np.vstack([head, np.hstack([-factor.T, np.zeros((factor.shape[1], 2))])])
+
+    blocks: list[Block] = [
+        (np.append(np.ones(members), [0.0, 0.0])[None], np.ones(1), "zero"),
+        (-np.eye(width), np.zeros(width), "nonnegative"),
+    ]
     if aim is not None:
-        rows.append(np.eye(width)[-1:])
-        sides.append(np.array([aim]))
-        cones.append(clarabel.NonnegativeConeT(1))
-    rows.append(
-        np.vstack(
-            [
-                -np.eye(width)[members] / unit,
-                np.hstack([-factors[0].T / unit, np.zeros((factors[0].shape[1], 2))]),
-            ]
-        )
-    )
-    sides.append(np.zeros(1 + factors[0].shape[1]))
-    cones.append(clarabel.SecondOrderConeT(1 + factors[0].shape[1]))
-    places, row = [], sum(len(part) for part in rows)
+        blocks.append((np.eye(width)[-1:], np.array([aim]), "nonnegative"))
+    rows = spread(-np.eye(width)[members] / unit, factors[0] / unit)
+    blocks.append((rows, np.zeros(len(rows)), "second-order"))
+    places, row = [], sum(len(right) for _, right, _ in blocks)
     for i, limit in enumerate(limits):
         head = np.append(mean[:, 1 + i], [0.0, -size[i]]) / size[i]
-        tail = np.hstack([-k_c * factors[1 + i].T / size[i], np.zeros((factors[1 + i].shape[1], 2))])
-        rows.append(np.vstack([head, tail]))
-        sides.append(np.append(limit / size[i], np.zeros(len(tail))))
-        cones.append(clarabel.SecondOrderConeT(1 + len(tail)))
+        rows = spread(head, k_c * factors[1 + i] / size[i])
+        blocks.append((rows, np.append(limit / size[i], np.zeros(len(rows) - 1)), "second-order"))
         places.append(row)
-        row += 1 + len(tail)
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    solver = clarabel.DefaultSolver(
-        sparse.csc_matrix((width, width)), cost, sparse.csc_matrix(np.vstack(rows)), np.concatenate(sides),
-        cones, settings,
-    )  # fmt: skip
-    found = solver.solve()
-    x = np.array(found.x)
-    prices = np.maximum(np.array(found.z)[places], 0.0) / size if places else np.zeros(0)
+        row += len(rows)
+    x, multipliers, _ = cone_program(np.zeros((width, width)), cost, blocks)
+    prices = np.maximum(multipliers[places], 0.0) / size if places else np.zeros(0)
     if aim is not None:
         prices = prices * reward
     return np.append(np.maximum(x[:members], 0.0), x[-1]), prices

@@ -15,11 +15,14 @@ __all__ = [
     "Int",
     "as_array",
     "as_indices",
+    "check_choice",
     "check_discount",
     "check_distribution",
     "check_indices",
     "check_policy",
+    "check_positive",
     "check_range",
+    "check_rounds",
     "check_start",
     "raw_array",
 ]
@@ -125,6 +128,24 @@ def check_distribution(name: str, array: Float) -> Float:
         where = _entry(name, (*index, ":")) if index else name  # type: ignore[arg-type]
         raise InputError(f"the probabilities {where} sum to {total:.6g}, but they must sum to 1.")
     return np.asarray(array / sums[..., None])
+
+
+def check_choice(name: str, value: object, known: Sequence[str]) -> None:
+    """Raise unless `value` is one of the known words."""
+    if value not in known:
+        raise InputError(f"{name} is {value!r}; choose one of {', '.join(known)}.")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise unless `value` is a finite number above 0."""
+    if not 0 < value < np.inf:
+        raise InputError(f"{name} is {value:g}, but it must be a positive number.")
+
+
+def check_rounds(rounds: int) -> None:
+    """Raise unless there is at least one round."""
+    if rounds < 1:
+        raise InputError(f"rounds is {rounds}, but at least one is needed.")
 
 
 def check_discount(discount: float) -> float:

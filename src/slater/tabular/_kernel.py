@@ -24,7 +24,7 @@ from scipy.sparse.linalg import LinearOperator, gmres, splu
 from slater.errors import InputError
 from slater.tabular._check import SUM_TOLERANCE, Float, Int
 
-__all__ = ["Kernel", "Resolvent", "check_rows", "policy_iteration"]
+__all__ = ["Kernel", "Resolvent", "check_rows", "improved", "policy_iteration"]
 
 #: up to this many entries S*A*S the dense path of the paper's problems is taken
 SMALL = 2**15
@@ -85,18 +85,26 @@ class Kernel:
         return sparse.csr_array(weights @ self.rows)
 
     def values(self, policy: Float, utility: Float, discount: float) -> Float:
-        """`V`, shape `(S,)`, of a policy `(S, A)` for the expected utility `(S,)` of its steps."""
-        if self.small:
-            P_pi = np.einsum("sa,sat->st", policy, self.dense)
-            return np.linalg.solve(np.eye(self.states) - discount * P_pi, utility)
-        return Resolvent(self.under(policy), discount).values(utility)
+        """`V` of policies `(K, S, A)` for expected utilities of their steps `(K, S, m)`, shaped as these.
+
+        Of one policy `(S, A)`: `(S,)`.
+        """
+        return self._solved(policy, utility, discount, transposed=False)
 
     def flows(self, policy: Float, inflow: Float, discount: float) -> Float:
-        """`z`, shape `(S,)`, of a policy `(S, A)` for an inflow `(S,)` a step."""
+        """`z` of policies for an inflow a step; shapes as in `values`."""
+        return self._solved(policy, inflow, discount, transposed=True)
+
+    def _solved(self, policy: Float, right: Float, discount: float, *, transposed: bool) -> Float:
+        if policy.ndim == 2:
+            return self._solved(policy[None], right[None, :, None], discount, transposed=transposed)[0, :, 0]
         if self.small:
-            P_pi = np.einsum("sa,sat->st", policy, self.dense)
-            return np.linalg.solve(np.eye(self.states) - discount * P_pi.T, inflow)
-        return Resolvent(self.under(policy), discount).flows(inflow)
+            P_pi = np.einsum("ksa,sat->kst", policy, self.dense)
+            P_pi = P_pi.transpose(0, 2, 1) if transposed else P_pi
+            return np.linalg.solve(np.eye(self.states) - discount * P_pi, right)
+        systems = (Resolvent(self.under(one), discount) for one in policy)
+        pairs = zip(systems, right, strict=True)
+        return np.array([system.flows(x) if transposed else system.values(x) for system, x in pairs])
 
     def draw(self, pairs: Int, rng: np.random.Generator) -> Int:
         """A next state for each pair index (flat, `(n,)`), rows taken as distributions; shape `(n,)`."""
@@ -189,18 +197,25 @@ def policy_iteration(
     Returns the best actions, their Q `(S, A)`, and the resolvent of their transition matrix.
     """
     S, A = utility.shape
-    states = np.arange(S)
     for _ in range(S * A + 100):
-        chosen = states * A + choice
+        chosen = np.arange(S) * A + choice
         resolvent = Resolvent(sparse.csr_array(kernel.rows[chosen]), discount)
         Q = utility + kernel.lookahead(resolvent.values(utility.ravel()[chosen]), discount)
-        better = np.argmax(Q, axis=1)
-        # change an action only for a real gain, so that ties cannot make the iteration cycle
-        improve = Q[states, better] - Q[states, choice] > 1e-11 * (1.0 + np.abs(Q).max())
-        if not improve.any():
+        better = improved(Q, choice, 1e-11)
+        if better is None:
             break
-        choice = np.where(improve, better, choice)
+        choice = better
     return choice, Q, resolvent
+
+
+def improved(Q: Float, choice: Int, tolerance: float = 1e-10) -> Int | None:
+    """Better actions `(S,)` than `choice` by Q `(S, A)`, or None if there are none.
+
+    An action changes only for a real gain, so that ties cannot make an iteration cycle.
+    """
+    states, best = np.arange(len(Q)), np.argmax(Q, axis=1)
+    gains = Q[states, best] - Q[states, choice] > tolerance * (1.0 + np.abs(Q).max())
+    return np.where(gains, best, choice) if gains.any() else None
 
 
 def check_rows(name: str, matrix: Any) -> Kernel:

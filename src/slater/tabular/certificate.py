@@ -62,10 +62,7 @@ def estimate_certificate(
 ) -> Certificate:
     """The same from data alone: on the empirical model, with unseen pairs counted at their worst."""
     model = data.model("pessimistic")
-    extra = model.num_states - data.num_states
-    idle = np.full((len(mixture.members), extra, data.num_actions), 1.0 / data.num_actions)
-    extended = Mixture(np.concatenate([mixture.members, idle], axis=1), mixture.weights)
-    return _certify(model, extended, multipliers, multiplier_bound, estimated=True)
+    return _certify(model, mixture.extended(model.num_states), multipliers, multiplier_bound, estimated=True)
 
 
 def _certify(

@@ -7,6 +7,7 @@ and F which functions a critic may choose.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,40 +31,38 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Box:
+class _Bounded:
+    bound: float = 5.0
+    _what: ClassVar[str] = "the bound of the box W (C_infinity)"
+    _least: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least(self._what, self.bound, self._least)
+
+
+@dataclass(frozen=True)
+class Box(_Bounded):
     """`W = [0, bound]^{S x A}`: residuals of one pair are averaged first, as w cannot tell them apart.
 
     `E_D = bound * max(sum_x rho(x) (dbar(x))_+, sum_x rho(x) (-dbar(x))_+)`. The default.
     """
 
-    bound: float = 5.0
-
-    def __post_init__(self) -> None:
-        _at_least("the bound of the box W (C_infinity)", self.bound, 0.0)
-
 
 @dataclass(frozen=True)
-class PerSampleBox:
+class PerSampleBox(_Bounded):
     """The formula that the paper prints, with the positive part taken per sample.
 
     It equals `Box` for deterministic transitions only; otherwise it is larger (Jensen), and biased:
     pairs drift to conditional medians. Kept for reproduction.
     """
 
-    bound: float = 5.0
-
-    def __post_init__(self) -> None:
-        _at_least("the bound of the box W (C_infinity)", self.bound, 0.0)
-
 
 @dataclass(frozen=True)
-class NormalisedBox:
+class NormalisedBox(_Bounded):
     """`W = {0 <= w <= bound, E_D[w] = 1}`: the Bellman error is a conditional value at risk."""
 
-    bound: float = 5.0
-
-    def __post_init__(self) -> None:
-        _at_least("the bound of the normalised box W", self.bound, 1.0)
+    _what = "the bound of the normalised box W"
+    _least = 1.0
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from slater.errors import InputError
 from slater.tabular._check import (
     Float,
     as_array,
+    check_choice,
     check_discount,
     check_distribution,
     check_range,
     check_start,
     raw_array,
 )
-from slater.tabular._kernel import Kernel, check_rows
+from slater.tabular._kernel import Kernel, check_rows, improved
 from slater.tabular._sizes import Sizes
 from slater.tabular.optimum import MasterProgram, best_policy, smallest_excess
 
@@ -200,16 +201,7 @@ class CMDP(Sizes):
             if excess > 0:
                 raise Infeasible(excess, J_C, self.limits)
             return Solution(policy, self.occupancy(policy), J_R, J_C, multipliers)
-        flow, inflow = self.flow
-        C = self.costs.reshape(self.num_costs, self.reward.size)
-        answer = linprog(
-            -self.reward.ravel(),
-            A_ub=C if self.num_costs else None,
-            b_ub=self.limits / self.horizon if self.num_costs else None,
-            A_eq=flow,
-            b_eq=inflow,
-            method="highs",
-        )
+        answer = self._program(-self.reward.ravel(), 0)
         if answer.status != 0:
             excess, costs = self.closest(method)
             if excess > 0:
@@ -233,21 +225,27 @@ class CMDP(Sizes):
             master = MasterProgram(self)
             excess, weights = smallest_excess(self, master, enough=enough)
             return excess, weights @ np.array(master.J_C)
-        flow, inflow = self.flow
-        C = self.costs.reshape(self.num_costs, self.reward.size)
-        pairs = C.shape[1]
-        answer = linprog(
-            np.append(np.zeros(pairs), 1.0),
-            A_ub=np.hstack([C, -np.ones((self.num_costs, 1))]),
-            b_ub=self.limits / self.horizon,
-            A_eq=sparse.hstack([flow, np.zeros((self.num_states, 1))], format="csr"),
-            b_eq=inflow,
-            bounds=[(0, None)] * pairs + [(None, None)],
-            method="highs",
-        )
+        pairs = self.reward.size
+        answer = self._program(np.append(np.zeros(pairs), 1.0), 1)
         if answer.status != 0:
             raise InputError(f"the linear program of this CMDP was not solved: {answer.message}")
-        return self.horizon * float(answer.x[-1]), self.horizon * (C @ answer.x[:-1])
+        costs = self.costs.reshape(-1, pairs) @ answer.x[:-1]
+        return self.horizon * float(answer.x[-1]), self.horizon * costs
+
+    def _program(self, cost: Float, excess: int) -> Any:
+        """HiGHS on occupancy measures and, if `excess` is 1, by how much all limits may be exceeded."""
+        flow, inflow = self.flow
+        I, pairs = self.num_costs, self.reward.size  # noqa: E741
+        limited = np.hstack([self.costs.reshape(I, pairs), -np.ones((I, excess))])
+        return linprog(
+            cost,
+            A_ub=limited if I else None,
+            b_ub=self.limits / self.horizon if I else None,
+            A_eq=sparse.hstack([flow, np.zeros((self.num_states, excess))], format="csr") if excess else flow,
+            b_eq=inflow,
+            bounds=[(0, None)] * pairs + [(None, None)] * excess,
+            method="highs",
+        )
 
     def slater_margin(self) -> float:
         """phi, normalised units: the largest with `J_Ci(pi) <= tau_i - phi H` for all i and some pi.
@@ -271,13 +269,10 @@ class CMDP(Sizes):
         choice = np.argmax(utility, axis=1)
         for _ in range(S * A + 100):
             Q = self.q_values(np.eye(A)[choice], utility)
-            better = np.argmax(Q, axis=1)
-            # change an action only for a real gain, so that ties cannot make the iteration cycle
-            gain = Q[np.arange(S), better] - Q[np.arange(S), choice]
-            improve = gain > 1e-10 * (1.0 + np.abs(Q).max())
-            if not improve.any():
+            better = improved(Q, choice)
+            if better is None:
                 break
-            choice = np.where(improve, better, choice)
+            choice = better
         policy = np.eye(A)[choice]
         return policy, float(self.start @ self.state_values(policy, utility))
 
@@ -299,6 +294,5 @@ def _kernel(transition: ArrayLike | Any) -> Kernel:
 
 
 def _by_policies(cmdp: CMDP, method: Method) -> bool:
-    if method not in get_args(Method):
-        raise InputError(f"method is {method!r}; choose one of {', '.join(get_args(Method))}.")
+    check_choice("method", method, get_args(Method))
     return method == "policy-iteration" or (method == "auto" and not cmdp.successors.small)

@@ -16,7 +16,7 @@ is found by bisection on programs with reward `R - lambda C`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,19 +24,19 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from slater.errors import InputError
-from slater.tabular._check import Float
+from slater.tabular._check import Float, check_choice, check_positive
 from slater.tabular.cmdp import CMDP, Infeasible, normalise_policy
 from slater.tabular.counts import Counts, Unseen
 from slater.tabular.mixture import Mixture
 from slater.tabular.occupancy import solve_occupancy_qp
-from slater.tabular.result import Result, data_driven_bound
+from slater.tabular.result import Presets, Result, data_driven_bound
 
 __all__ = ["COptiDICE", "cost_upper_bound"]
 
 
 @dataclass(frozen=True)
-class COptiDICE:
-    """Settings of tabular COptiDICE.
+class COptiDICE(Presets):
+    """Settings of tabular COptiDICE; the preset `paper` is as in the PDCA authors' experiment.
 
     Attributes:
         variant: `vanilla`, or `conservative` with the cost upper bound (one cost only).
@@ -57,32 +57,25 @@ class COptiDICE:
     bisections: int = 15
     max_multiplier: float = 10.0
 
-    @classmethod
-    def preset(cls, name: Literal["paper"]) -> COptiDICE:
-        """`paper`: as in the PDCA authors' experiment: vanilla, alpha = .1, unseen pairs jump uniformly."""
-        if name != "paper":
-            raise InputError(f"COptiDICE has no preset {name!r}; the only one is paper.")
-        return cls(alpha=0.1, unseen="uniform")
+    PRESETS: ClassVar = {"paper": {"alpha": 0.1, "unseen": "uniform"}}
 
     def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
         """Solve the program on the empirical model."""
         data = data.with_limits(limits)
         alpha = data.size**-0.5 if self.alpha is None else self.alpha
-        if not alpha > 0:
-            raise InputError(f"alpha is {alpha:g}, but the regulariser needs a positive strength.")
+        check_positive("alpha", alpha)
         model = data.model(self.unseen)
         behaviour = np.vstack([data.behaviour, np.full((2, data.num_actions), 1.0 / data.num_actions)])
         reference = model.occupancy(behaviour).ravel() + 1e-6
         reference /= reference.sum()
         bound, _, notes = data_driven_bound(data, data.limits)
+        check_choice("variant", self.variant, ("vanilla", "conservative"))
         if self.variant == "vanilla":
             solve, iterations = self._vanilla, 1
-        elif self.variant == "conservative":
+        else:
             if data.num_costs != 1:
                 raise InputError(f"conservative COptiDICE knows one cost; this problem has {data.num_costs}.")
             solve, iterations = self._conservative, self.bisections
-        else:
-            raise InputError(f"variant is {self.variant!r}; choose vanilla or conservative.")
         try:
             w, multipliers = solve(data, model, reference, alpha)
         except Infeasible as error:

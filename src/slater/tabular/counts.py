@@ -20,6 +20,7 @@ from slater.tabular._check import (
     Int,
     as_array,
     as_indices,
+    check_choice,
     check_discount,
     check_indices,
     check_policy,
@@ -317,8 +318,7 @@ class Counts(Sizes):
         `uniform` jumps to a state drawn uniformly (as the authors' COptiDICE does). Policies of the
         model have S + 2 rows: the first S are the policy for the data's states.
         """
-        if unseen not in get_args(Unseen):
-            raise InputError(f"unseen is {unseen!r}; choose one of {', '.join(get_args(Unseen))}.")
+        check_choice("unseen", unseen, get_args(Unseen))
         S, A, I = self.num_states, self.num_actions, self.num_costs  # noqa: E741
         end, unknown = S, S + 1
         P: Any

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import clarabel
 import highspy
 import numpy as np
 from scipy import sparse
 
+from slater.cones import Block, cone_program
 from slater.tabular._check import Float
 from slater.tabular.bellman import Atoms, list_masses
 from slater.tabular.classes import (
@@ -224,7 +224,6 @@ class Conic:
         # Clarabel: A x + s = b with s in the cone (t, root * (delta))
         self._cone = sparse.vstack([head, -body])
         self._cone_b = np.concatenate([[0.0], -root * utility.ravel()[atoms.pair]])
-        self._count = count + 1
 
     def solve(self, policy: Float) -> Float:
         """The program's variables at the optimum for a policy `(S, A)`."""
@@ -234,20 +233,13 @@ class Conic:
         define = sparse.csr_array((-policy.ravel(), (rows, cols)), shape=p.matrix.shape)
         eye = sparse.eye_array(len(p.cost), format="csr")
         high, low = np.flatnonzero(np.isfinite(p.upper)), np.flatnonzero(np.isfinite(p.lower))
-        settings = clarabel.DefaultSettings()
-        settings.verbose = False
-        answer = clarabel.DefaultSolver(
-            sparse.csc_matrix((len(p.cost), len(p.cost))),
-            p.cost,
-            sparse.csc_matrix(sparse.vstack([p.matrix + define, eye[high], -eye[low], self._cone])),
-            np.concatenate([p.row_upper, p.upper[high], -p.lower[low], self._cone_b]),
-            [
-                clarabel.ZeroConeT(len(p.row_upper)),
-                clarabel.NonnegativeConeT(len(high) + len(low)),
-                clarabel.SecondOrderConeT(self._count),
-            ],
-            settings,
-        ).solve()
-        if str(answer.status) not in ("Solved", "AlmostSolved"):
-            raise RuntimeError(f"the critic's cone program ended as {answer.status}")
-        return np.asarray(answer.x)
+        blocks: list[Block] = [
+            (p.matrix + define, p.row_upper, "zero"),
+            (eye[high], p.upper[high], "nonnegative"),
+            (-eye[low], -p.lower[low], "nonnegative"),
+            (self._cone, self._cone_b, "second-order"),
+        ]
+        solution, _, wrong = cone_program(sparse.csc_array((len(p.cost), len(p.cost))), p.cost, blocks)
+        if wrong:
+            raise RuntimeError(f"the critic's cone program ended as {wrong}")
+        return solution

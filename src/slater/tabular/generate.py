@@ -54,25 +54,28 @@ def paper_cmdp(
         if costs not in MULTI_COST_LIMIT:
             raise InputError(f"there is no default limit for {costs} costs; give one (J-units).")
         limit = MULTI_COST_LIMIT[costs]
-    for _ in range(MAX_DRAWS):
-        cmdp = CMDP(
+    return _first_binding(
+        limit,
+        lambda: CMDP(
             rng.dirichlet(np.ones(states), size=(states, actions)),
             rng.random((states, actions)),
             rng.beta(0.2, 0.2, size=(costs, states, actions)),
             np.full(costs, limit),
             discount,
-        )
-        if _binds(cmdp):
-            return cmdp
+        ),
+    )
+
+
+def _first_binding(limit: float, draw: Callable[[], CMDP]) -> CMDP:
+    """The first draw whose limits can be met and each cost reward at the optimum."""
+    for _ in range(MAX_DRAWS):
+        cmdp = draw()
+        try:
+            if np.all(cmdp.solve().multipliers > BINDING):
+                return cmdp
+        except Infeasible:
+            continue
     raise InputError(f"no draw out of {MAX_DRAWS} made the limit {limit:g} bind; try another limit.")
-
-
-def _binds(cmdp: CMDP) -> bool:
-    """Whether the limits can be met and each of them costs reward at the optimum."""
-    try:
-        return bool(np.all(cmdp.solve().multipliers > BINDING))
-    except Infeasible:
-        return False
 
 
 def sparse_cmdp(
@@ -90,14 +93,14 @@ def sparse_cmdp(
         for a in range(actions):
             transition[s, a, rng.choice(states, size=2, replace=False)] = rng.dirichlet(np.ones(2))
     reward = rng.random((states, actions))
-    for _ in range(MAX_DRAWS):
+
+    def draw() -> CMDP:
         cost = rng.beta(0.2, 0.2, size=(costs, states, actions))
         # one action per state that is free under every cost, so that every limit can be met
         cost[:, np.arange(states), rng.integers(actions, size=states)] = 0.0
-        cmdp = CMDP(transition, reward, cost, np.full(costs, limit), discount)
-        if _binds(cmdp):
-            return cmdp
-    raise InputError(f"no draw out of {MAX_DRAWS} made the limit {limit:g} bind; try another limit.")
+        return CMDP(transition, reward, cost, np.full(costs, limit), discount)
+
+    return _first_binding(limit, draw)
 
 
 def coptidice_cmdp(
@@ -121,14 +124,14 @@ def coptidice_cmdp(
     candidates = [_with_goal(transition, goal, H, discount) for goal in range(1, absorbing)]
     none = np.zeros((0, states, actions))
     P, R = min(candidates, key=lambda pair: CMDP(pair[0], pair[1], none, [], discount).solve().J_R)
-    for _ in range(MAX_DRAWS):
+
+    def draw() -> CMDP:
         cost = rng.beta(0.2, 0.2, size=(states, actions))
         cost[np.arange(states), rng.integers(actions, size=states)] = 0.0
         cost[absorbing] = 0.0
-        cmdp = CMDP(P, R, cost[None], [limit], discount)
-        if _binds(cmdp):
-            return cmdp
-    raise InputError(f"no draw out of {MAX_DRAWS} made the limit {limit:g} bind; try another limit.")
+        return CMDP(P, R, cost[None], [limit], discount)
+
+    return _first_binding(limit, draw)
 
 
 def _with_goal(transition: Float, goal: int, value: float, discount: float) -> tuple[Float, Float]:

@@ -16,21 +16,21 @@ them right; without it they may be wrong, or not converge, which is the point of
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from slater.errors import InputError
-from slater.tabular._check import Float
+from slater.tabular._check import Float, check_choice, check_positive, check_rounds
+from slater.tabular._kernel import improved
 from slater.tabular.classes import Linear, Tabular, ValueClass
 from slater.tabular.cmdp import uniform_policy
 from slater.tabular.counts import Counts
 from slater.tabular.dual import ExponentiatedGradient
 from slater.tabular.mixture import Mixture
-from slater.tabular.result import Result, data_driven_bound
+from slater.tabular.result import Presets, Result, data_driven_bound
 
-__all__ = ["MBCL", "FittedQ"]
+__all__ = ["MBCL", "FittedQ", "greedy_policy"]
 
 
 class FittedQ:
@@ -61,12 +61,10 @@ class FittedQ:
         eye = np.eye(self._data.num_actions)
         for _ in range(self._sweeps):
             Q = self._solve(eye[self._greedy], utility, worst)
-            better = np.argmax(Q, axis=1)
-            gain = Q.max(axis=1) - Q[np.arange(len(Q)), self._greedy]
-            improve = gain > 1e-10 * (1.0 + np.abs(Q).max())
-            if not improve.any():
+            better = improved(Q, self._greedy)
+            if better is None:
                 break
-            self._greedy = np.where(improve, better, self._greedy)
+            self._greedy = better
         return Q
 
     def evaluate(self, policy: Float, utility: Float, worst: float, box: tuple[float, float]) -> Float:
@@ -99,7 +97,7 @@ class FittedQ:
 
 
 @dataclass(frozen=True)
-class MBCL:
+class MBCL(Presets):
     """Settings of tabular MBCL.
 
     Attributes:
@@ -126,18 +124,13 @@ class MBCL:
     unseen: Literal["pessimistic", "zero"] = "pessimistic"
     released: bool = False
 
-    @classmethod
-    def preset(cls, name: Literal["released"], **changes: Any) -> MBCL:
-        """A named set of settings, with `changes` to them; `released`: see the setting of that name."""
-        if name != "released":
-            raise InputError(f"MBCL has no preset {name!r}; the only one is released.")
-        return cls(**({"released": True} | changes))
+    PRESETS: ClassVar = {"released": {"released": True}}
 
     def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
         """Play the game on the data."""
         data = data.with_limits(limits)
-        if self.unseen not in ("pessimistic", "zero"):
-            raise InputError(f"unseen is {self.unseen!r}; choose pessimistic or zero.")
+        check_choice("unseen", self.unseen, ("pessimistic", "zero"))
+        check_rounds(self.rounds)
         notes: tuple[str, ...]
         if self.released:
             tau, bound, step, notes = data.limits / data.horizon, 1.0, 5.0, ("released settings",)
@@ -148,10 +141,8 @@ class MBCL:
             bound = automatic if self.multiplier_bound is None else self.multiplier_bound
             step = self.step
             fitted = FittedQ(data, self.values, pessimistic=self.unseen == "pessimistic")
-        if data.num_costs and not bound > 0:
-            raise InputError(f"the bound B is {bound:g}, but it must be a positive number.")
-        if self.rounds < 1:
-            raise InputError(f"rounds is {self.rounds}, but at least one is needed.")
+        if data.num_costs:
+            check_positive("the bound B", bound)
         dual = ExponentiatedGradient(bound, step)
         members: list[Float] = []
         rewards, costs, lambdas, gaps = [], [], [], []
@@ -186,16 +177,20 @@ class MBCL:
         worst = low_R - sum(float(w) * box[1] for w, box in zip(lam, boxes_C, strict=True))
         utility = data.reward - np.einsum("i,isa->sa", lam, data.costs)
         Q = fitted.iterate(utility, worst, (worst, high_R))
-        policy = np.eye(data.num_actions)[np.argmax(Q, axis=1)]
-        # a state without data has no argmax worth the name
-        empty = data.state_counts == 0
-        policy[empty] = uniform_policy(data.num_states, data.num_actions)[empty]
+        policy = greedy_policy(data, Q)
         J_R = _start_value(data, policy, fitted.evaluate(policy, data.reward, low_R, (low_R, high_R)))
         J_C = [
             _start_value(data, policy, fitted.evaluate(policy, cost, box[1], box))
             for cost, box in zip(data.costs, boxes_C, strict=True)
         ]
         return policy, J_R, np.array(J_C)
+
+
+def greedy_policy(data: Counts, Q: Float) -> Float:
+    """The best actions by Q `(S, A)`; a state without data has none worth the name, and is left uniform."""
+    known = (data.state_counts > 0)[:, None]
+    uniform = uniform_policy(data.num_states, data.num_actions)
+    return np.where(known, np.eye(data.num_actions)[np.argmax(Q, axis=1)], uniform)
 
 
 def _start_value(data: Counts, policy: Float, Q: Float) -> float:

@@ -65,13 +65,17 @@ class Mixture(TableMixture):
             for weight, member in zip(self.weights[chosen], members, strict=True):
                 total += weight * cmdp.occupancy(member)
             return total
-        P_pi = np.einsum("ksa,sat->kst", members, cmdp.transition)
-        inflow = (1.0 - cmdp.discount) * cmdp.start
-        d = np.linalg.solve(
-            np.eye(cmdp.num_states) - cmdp.discount * P_pi.transpose(0, 2, 1),
-            np.broadcast_to(inflow[:, None], (len(chosen), cmdp.num_states, 1)),
-        )[..., 0]
+        inflow = np.broadcast_to(
+            (1.0 - cmdp.discount) * cmdp.start[:, None], (len(chosen), cmdp.num_states, 1)
+        )
+        d = cmdp.successors.flows(members, inflow, cmdp.discount)[..., 0]
         return np.einsum("k,ks,ksa->sa", self.weights[chosen], np.maximum(d, 0.0), members)
+
+    def extended(self, states: int) -> Mixture:
+        """The same in a problem with more states behind its own, in which it is uniform."""
+        K, S, A = self.members.shape
+        idle = np.full((K, states - S, A), 1.0 / A)
+        return Mixture(np.concatenate([self.members, idle], axis=1), self.weights)
 
     def markov(self, cmdp: CMDP) -> Float:
         """The Markov policy `(S, A)` with the mixture's occupancy, hence its exact values."""

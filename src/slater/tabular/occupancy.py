@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import clarabel
 import numpy as np
 from scipy import sparse
 
+from slater.cones import Block, cone_program
 from slater.errors import InputError
 from slater.tabular._check import Float
 from slater.tabular.cmdp import CMDP, Infeasible, normalise_policy
@@ -39,31 +39,19 @@ def solve_occupancy_qp(
     pairs = len(reference)
     C = cmdp.costs.reshape(cmdp.num_costs, pairs)
     use_costs = limits is not None and cmdp.num_costs > 0
-    rows = [flow @ D, -sparse.eye_array(pairs)]
-    right = [inflow, np.zeros(pairs)]
-    cones = [clarabel.ZeroConeT(cmdp.num_states), clarabel.NonnegativeConeT(pairs)]
-    if use_costs:
-        assert limits is not None
-        rows.append(sparse.csr_array(C * reference))
-        right.append(limits / cmdp.horizon)
-        cones.append(clarabel.NonnegativeConeT(cmdp.num_costs))
+    blocks: list[Block] = [
+        (flow @ D, inflow, "zero"),
+        (-sparse.eye_array(pairs), np.zeros(pairs), "nonnegative"),
+    ]
+    if limits is not None and use_costs:
+        blocks.append((sparse.csr_array(C * reference), limits / cmdp.horizon, "nonnegative"))
     # a reference far from uniform makes rows of very different size; Clarabel equilibrates them
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    answer = clarabel.DefaultSolver(
-        sparse.csc_matrix(alpha * D),
-        -(reference * utility + alpha * reference),
-        sparse.csc_matrix(sparse.vstack(rows)),
-        np.concatenate(right),
-        cones,
-        settings,
-    ).solve()
-    status = str(answer.status)
-    if status not in ("Solved", "AlmostSolved"):
+    w, z, wrong = cone_program(alpha * D, -(reference * utility + alpha * reference), blocks)
+    if wrong:
         if use_costs:
             excess, costs = cmdp.closest()
             if excess > 0:
                 raise Infeasible(excess, costs, cmdp.limits)
-        raise InputError(f"the quadratic program over occupancy measures was not solved: {status}.")
-    multipliers = np.asarray(answer.z)[-cmdp.num_costs :] if use_costs else np.zeros(cmdp.num_costs)
-    return np.maximum(np.asarray(answer.x), 0.0), np.maximum(multipliers, 0.0)
+        raise InputError(f"the quadratic program over occupancy measures was not solved: {wrong}.")
+    multipliers = z[-cmdp.num_costs :] if use_costs else np.zeros(cmdp.num_costs)
+    return np.maximum(w, 0.0), np.maximum(multipliers, 0.0)

@@ -13,7 +13,6 @@ from typing import Literal, Protocol
 import numpy as np
 
 from slater.tabular._check import Float
-from slater.tabular._kernel import Resolvent
 from slater.tabular.classes import Box, Tabular, ValueClass, WeightClass
 from slater.tabular.counts import Counts
 from slater.tabular.critics import Critic
@@ -93,15 +92,7 @@ def _state_values(data: Counts, policies: Float, utilities: Float, fill: Fill) -
     known = policies * data.seen
     U_pi = np.einsum("ksa,msa->kms", known, utilities)
     U_pi += np.einsum("ksa,m->kms", policies * ~data.seen, _fills(data, utilities, fill))
-    if not data.successors.small:
-        solved = [
-            Resolvent(data.successors.under(pi), data.discount).values(u.T).T
-            for pi, u in zip(known, U_pi, strict=True)
-        ]
-        return np.array(solved)
-    P_pi = np.einsum("ksa,sat->kst", known, data.kernel)
-    system = np.eye(data.num_states) - data.discount * P_pi
-    return np.linalg.solve(system, U_pi.transpose(0, 2, 1)).transpose(0, 2, 1)
+    return data.successors.values(known, U_pi.transpose(0, 2, 1), data.discount).transpose(0, 2, 1)
 
 
 def identification_interval(data: Counts, policy: Float, utility: Float) -> tuple[float, float]:
@@ -129,14 +120,8 @@ def standard_error(data: Counts, mixture: Mixture, utility: Float, fill: Fill = 
     members, weights = mixture.members[use], mixture.weights[use]
     V = _state_values(data, members, utility[None], fill)[:, 0]
     known = members * data.seen
-    if data.successors.small:
-        P_pi = np.einsum("ksa,sat->kst", known, data.kernel)
-        system = np.eye(data.num_states) - data.discount * P_pi.transpose(0, 2, 1)
-        start = np.broadcast_to(data.start[:, None], (len(use), data.num_states, 1))
-        visits = np.linalg.solve(system, start) * known
-    else:
-        flows = [data.successors.flows(member, data.start, data.discount) for member in known]
-        visits = np.array(flows)[:, :, None] * known
+    start = np.broadcast_to(data.start[:, None], (len(use), data.num_states, 1))
+    visits = data.successors.flows(known, start, data.discount) * known
     rows = data.successors.rows
     row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     flat = visits.reshape(len(use), -1)

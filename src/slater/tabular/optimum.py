@@ -12,7 +12,7 @@ The linear program over occupancy measures has S*A columns and S rows and says t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import linprog
@@ -70,37 +70,31 @@ class MasterProgram:
 
     def mixture(self, limits: Float) -> tuple[float, Float, Float]:
         """The best mixture under `limits` `(I,)`: its reward, weights `(K,)` and multipliers `(I,)`."""
-        K = len(self.J_R)
-        answer = linprog(
-            -np.array(self.J_R),
-            A_ub=np.array(self.J_C).T,
-            b_ub=limits,
-            A_eq=np.ones((1, K)),
-            b_eq=np.ones(1),
-            method="highs",
-            options=TIGHT,
-        )
-        if answer.status != 0:
-            raise InputError(f"the master program of this CMDP was not solved: {answer.message}")
+        answer = self._solved(-np.array(self.J_R), limits, 0)
         return -float(answer.fun), _weights(answer.x), np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
 
     def closest(self, limits: Float) -> tuple[float, Float, Float]:
         """The mixture with the smallest worst excess over `limits`: that excess, weights, multipliers."""
-        K, I = len(self.J_R), len(limits)  # noqa: E741
+        answer = self._solved(np.append(np.zeros(len(self.J_R)), 1.0), limits, 1)
+        simplex = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
+        return float(answer.x[-1]), _weights(answer.x[:-1]), simplex / simplex.sum()
+
+    def _solved(self, cost: Float, limits: Float, excess: int) -> Any:
+        """The program over weights and, if `excess` is 1, by how much all limits may be exceeded."""
+        K = len(self.J_R)
         answer = linprog(
-            np.append(np.zeros(K), 1.0),
-            A_ub=np.hstack([np.array(self.J_C).T, -np.ones((I, 1))]),
+            cost,
+            A_ub=np.hstack([np.array(self.J_C).T, -np.ones((len(limits), excess))]),
             b_ub=limits,
-            A_eq=np.append(np.ones(K), 0.0)[None],
+            A_eq=np.append(np.ones(K), np.zeros(excess))[None],
             b_eq=np.ones(1),
-            bounds=[(0, None)] * K + [(None, None)],
+            bounds=[(0, None)] * K + [(None, None)] * excess,
             method="highs",
             options=TIGHT,
         )
         if answer.status != 0:
             raise InputError(f"the master program of this CMDP was not solved: {answer.message}")
-        simplex = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
-        return float(answer.x[-1]), _weights(answer.x[:K]), simplex / simplex.sum()
+        return answer
 
     def occupancy(self, weights: Float) -> Float:
         """Normalised discounted occupancy `(S, A)` of a mixture of the first `len(weights)` policies.

@@ -8,13 +8,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
-from slater.errors import InputError
 from slater.mixing import best_mixture
-from slater.tabular._check import Float
+from slater.tabular._check import Float, check_choice
 from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 from slater.tabular.ope import evaluate, standard_error
@@ -42,8 +41,7 @@ def mix(
         weights = np.zeros(K)
         weights[first:] = 1.0 / (K - first)
         return Mixture(members, weights), None
-    if rule != "lp":
-        raise InputError(f"mixture is {rule!r}; choose uniform, tail or lp.")
+    check_choice("mixture", rule, get_args(MixtureRule))
     reward = evaluate(data, members, data.reward[None], "low")[:, 0]
     costs = evaluate(data, members, data.costs, "high")
     if confidence > 0:

@@ -16,13 +16,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from slater.errors import InputError
-from slater.tabular._check import Float
+from slater.tabular._check import Float, check_choice, check_positive, check_rounds
 from slater.tabular.classes import (
     Box,
     PerSampleBox,
@@ -39,7 +38,7 @@ from slater.tabular.ope import Estimator, MinimaxEstimator, ModelEstimator
 from slater.tabular.output import MixtureRule, mix
 from slater.tabular.pessimism import for_thin_coverage
 from slater.tabular.primal import NaturalPolicyGradient
-from slater.tabular.result import Result, data_driven_bound
+from slater.tabular.result import Presets, Result, data_driven_bound
 from slater.tabular.theory import Mode, TheoremPlan, make_plan
 
 __all__ = ["PDCA"]
@@ -49,8 +48,12 @@ LARGE_STEP = 2000.0
 
 
 @dataclass(frozen=True)
-class PDCA:
+class PDCA(Presets):
     """Settings of tabular PDCA; `PDCA().run(data)` runs it.
+
+    Preset `paper`: as in the paper's experiments: per-sample errors, its loss as OPE, the uniform mixture.
+    Its numbers are those of the authors' code; B = 2 is below the optimal multiplier on some problems,
+    which then cannot be solved.
 
     Attributes:
         rounds: K. None: 400, which brings the players close on the paper's problems, or with a mode
@@ -104,17 +107,8 @@ class PDCA:
     delta: float = 0.01
     phi: float | None = None
 
-    @classmethod
-    def preset(cls, name: Literal["paper"], **changes: Any) -> PDCA:
-        """A named set of settings, with `changes` to them.
-
-        `paper` is as the paper's experiments run it: per-sample errors, its loss as OPE, the uniform mixture.
-        Its numbers are those of the authors' code; B = 2 is below the optimal multiplier on some problems,
-        which then cannot be solved.
-        """
-        if name != "paper":
-            raise InputError(f"PDCA has no preset {name!r}; the only one is paper.")
-        settings: dict[str, Any] = {
+    PRESETS: ClassVar = {
+        "paper": {
             "rounds": 2000,
             "multiplier_bound": 2.0,
             "step": 2.0,
@@ -122,7 +116,7 @@ class PDCA:
             "estimator": "minimax",
             "mixture": "uniform",
         }
-        return cls(**(settings | changes))
+    }
 
     def run(
         self, data: Counts, limits: ArrayLike | None = None, progress: Callable[[int], None] | None = None
@@ -152,8 +146,7 @@ class PDCA:
         assert rounds is not None
         assert output is not None
         assert self.step is not None
-        if rounds < 1:
-            raise InputError(f"rounds is {rounds}, but at least one is needed.")
+        check_rounds(rounds)
         data, thin = for_thin_coverage(data, self.pooling, self.pessimism)
         tau, bound, notes, plan = self._targets(data)
         weights = self._weights(data, tau)
@@ -223,8 +216,7 @@ class PDCA:
             if plan and theorem
             else automatic
         )
-        if not bound > 0 or not np.isfinite(bound):
-            raise InputError(f"the bound B is {bound:g}, but it must be a positive number.")
+        check_positive("the bound B", bound)
         if bound <= needed < np.inf:
             note = (
                 f"the bound B = {bound:.4g} is not above the multiplier {needed:.4g} estimated from the "
@@ -235,6 +227,7 @@ class PDCA:
         return limits, bound, notes + why, plan
 
     def _dual(self, bound: float) -> DualPlayer:
+        check_choice("dual", self.dual, ("greedy", "exponentiated_gradient", "projected_gradient"))
         match self.dual:
             case "greedy":
                 return Greedy(bound)
@@ -242,14 +235,9 @@ class PDCA:
                 return ExponentiatedGradient(bound, self.dual_step)
             case "projected_gradient":
                 return ProjectedGradient(bound, self.dual_step)
-        raise InputError(
-            f"dual is {self.dual!r}; choose greedy, exponentiated_gradient or projected_gradient."
-        )
 
     def _estimator(self, data: Counts, weights: WeightClass) -> Estimator:
-        match self.estimator:
-            case "model":
-                return ModelEstimator(data)
-            case "minimax":
-                return MinimaxEstimator(data, weights, self.values)
-        raise InputError(f"estimator is {self.estimator!r}; choose model or minimax.")
+        check_choice("estimator", self.estimator, ("model", "minimax"))
+        if self.estimator == "model":
+            return ModelEstimator(data)
+        return MinimaxEstimator(data, weights, self.values)

@@ -26,13 +26,12 @@ of the empirical model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from slater.errors import InputError
-from slater.tabular._check import Float
+from slater.tabular._check import Float, check_choice, check_positive, check_rounds
 from slater.tabular.classes import Tabular
 from slater.tabular.counts import Counts
 from slater.tabular.dual import Greedy
@@ -40,14 +39,16 @@ from slater.tabular.mbcl import FittedQ
 from slater.tabular.mixture import Mixture
 from slater.tabular.ope import ModelEstimator
 from slater.tabular.primal import NaturalPolicyGradient
-from slater.tabular.result import Result, data_driven_bound
+from slater.tabular.result import Presets, Result, data_driven_bound
 
 __all__ = ["PDOCRL"]
 
 
 @dataclass(frozen=True)
-class PDOCRL:
+class PDOCRL(Presets):
     """Settings of tabular PDOCRL. Steps and rounds were chosen on seeds 0 to 5 of `paper` and `sparse`.
+
+    Preset `released`: lambda sees the log, B = 10.
 
     Attributes:
         rounds: K.
@@ -68,23 +69,20 @@ class PDOCRL:
     step: float = 0.5
     weight_step: float = 0.1
 
-    @classmethod
-    def preset(cls, name: Literal["released"], **changes: Any) -> PDOCRL:
-        """A named set of settings, with `changes` to them; `released`: lambda sees the log, B = 10."""
-        if name != "released":
-            raise InputError(f"PDOCRL has no preset {name!r}; the only one is released.")
-        settings: dict[str, Any] = {"lambda_sees": "data", "multiplier_bound": 10.0}
-        return cls(**(settings | changes))
+    PRESETS: ClassVar = {"released": {"lambda_sees": "data", "multiplier_bound": 10.0}}
 
     def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
         """Play the game on the data."""
         data = data.with_limits(limits)
-        self._check()
+        check_rounds(self.rounds)
+        check_choice("lambda_sees", self.lambda_sees, ("policy", "weights", "data"))
+        check_positive("weight_bound", self.weight_bound)
+        check_positive("weight_step", self.weight_step)
         discount, rho, kernel = data.discount, data.distribution, data.successors
         automatic, _, notes = data_driven_bound(data, data.limits) if data.num_costs else (0.0, 0.0, ())
         bound = automatic if self.multiplier_bound is None else self.multiplier_bound
-        if data.num_costs and not bound > 0:
-            raise InputError(f"the bound B is {bound:g}, but it must be a positive number.")
+        if data.num_costs:
+            check_positive("the bound B", bound)
         reward, costs = np.where(data.seen, data.reward, 0.0), np.where(data.seen, data.costs, 0.0)
         least, most = _values_in_reach(data)
         widest = (most[0] - least[0] + bound * (most[1:] - least[1:]).max(axis=0, initial=0.0)).max()
@@ -117,15 +115,6 @@ class PDOCRL:
         trace = {"multipliers": multipliers, "estimated_costs": estimates}
         mean = multipliers[first:].mean(axis=0)
         return Result("pdocrl", Mixture.uniform(members), mean, bound, self.rounds, notes, trace)
-
-    def _check(self) -> None:
-        if self.rounds < 1:
-            raise InputError(f"rounds is {self.rounds}, but at least one is needed.")
-        if self.lambda_sees not in ("policy", "weights", "data"):
-            raise InputError(f"lambda_sees is {self.lambda_sees!r}; choose policy, weights or data.")
-        for name in ("weight_bound", "weight_step"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} is {getattr(self, name):g}, but it must be positive.")
 
 
 def _values_in_reach(data: Counts) -> tuple[Float, Float]:

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from slater.errors import InputError
-from slater.tabular._check import Float
+from slater.tabular._check import Float, check_choice
 from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 from slater.tabular.pooling import pooled
@@ -78,8 +78,7 @@ def pair_bounds(
         raise InputError(f"delta is {delta:g}, but a probability strictly between 0 and 1 is needed.")
     if data.borrowed:
         raise InputError("these data have been pooled; the bounds hold for the log as it was recorded.")
-    if kind not in ("bernstein", "hoeffding"):
-        raise InputError(f"kind is {kind!r}; choose bernstein or hoeffding.")
+    check_choice("kind", kind, ("bernstein", "hoeffding"))
     N, pairs = data.pair_counts, max(int(data.seen.sum()), 1)
     bounds = []
     for V in _behaviour_values(data, utilities):
@@ -171,9 +170,7 @@ def rare_share(data: Counts, mixture: Mixture, fewer_than: float = RARE) -> floa
     """
     model = data.model("pessimistic")
     S = data.num_states
-    idle = np.full((len(mixture.members), 2, data.num_actions), 1.0 / data.num_actions)
-    extended = Mixture(np.concatenate([mixture.members, idle], axis=1), mixture.weights)
-    occupancy = extended.occupancy(model)[:S]
+    occupancy = mixture.extended(model.num_states).occupancy(model)[:S]
     diagonal = data.transition_counts[
         np.arange(S * data.num_actions), np.repeat(np.arange(S), data.num_actions)
     ]

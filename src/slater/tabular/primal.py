@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.errors import InputError
-from slater.tabular._check import Float
+from slater.tabular._check import Float, check_positive
 from slater.tabular.cmdp import uniform_policy
 
 __all__ = ["NaturalPolicyGradient"]
@@ -29,8 +28,7 @@ class NaturalPolicyGradient:
         support: NDArray[np.bool_] | None = None,
         start: Float | None = None,
     ):
-        if not step > 0:
-            raise InputError(f"the step of the policy player is {step:g}, but it must be positive.")
+        check_positive("the step of the policy player", step)
         self._logits = np.zeros((states, actions))
         self._step = step
         self.policy = uniform_policy(states, actions)

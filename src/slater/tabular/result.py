@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from numpy.typing import ArrayLike
 
@@ -14,7 +14,7 @@ from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 from slater.tabular.theory import TheoremPlan
 
-__all__ = ["Algorithm", "Result", "data_driven_bound"]
+__all__ = ["Algorithm", "Presets", "Result", "data_driven_bound"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,20 @@ class Result:
     notes: tuple[str, ...] = ()
     trace: Mapping[str, Float] = field(default_factory=dict)
     plan: TheoremPlan | None = None
+
+
+class Presets:
+    """Settings that come in named sets: `PRESETS` has the fields of each."""
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> Self:
+        """A named set of settings, with `changes` to them."""
+        if name not in cls.PRESETS:
+            known = ", ".join(cls.PRESETS)
+            raise InputError(f"{cls.__name__} has no preset {name!r}; the only one is {known}.")
+        return cls(**{**cls.PRESETS[name], **changes})
 
 
 class Algorithm(Protocol):

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.stats import norm
 
 from slater.errors import InputError
-from slater.tabular._check import Float
+from slater.tabular._check import Float, check_choice, check_positive
 from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 from slater.tabular.ope import standard_error
@@ -84,12 +84,11 @@ def make_plan(
         weight_bound: a bound on `E_D[w^2]` over W, the `C_l2^2` of n; C_infinity for weights of mean one.
 
     """
-    if mode not in MODES:
-        raise InputError(f"mode is {mode!r}; choose one of {', '.join(MODES)}.")
+    check_choice("mode", mode, MODES)
     if not 0.0 < delta < 1.0:
         raise InputError(f"delta is {delta:g}, but a probability strictly between 0 and 1 is needed.")
-    if epsilon is not None and not 0.0 < epsilon < math.inf:
-        raise InputError(f"epsilon is {epsilon:g}, but it must be positive.")
+    if epsilon is not None:
+        check_positive("epsilon", epsilon)
     notes: list[str] = []
     H, costs = data.horizon, data.num_costs
     tightening = np.zeros(costs)

@@ -14,19 +14,19 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-import clarabel
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
+from slater.cones import cone_program
 from slater.errors import InputError
 from slater.tabular._check import Float
 from slater.tabular.bellman import bellman_error
 from slater.tabular.classes import Box, Linear, Tabular, ValueClass, WeightClass
-from slater.tabular.cmdp import normalise_policy, uniform_policy
+from slater.tabular.cmdp import normalise_policy
 from slater.tabular.counts import Counts
 from slater.tabular.critics import Critic
-from slater.tabular.mbcl import FittedQ
+from slater.tabular.mbcl import FittedQ, greedy_policy
 from slater.tabular.mixture import Mixture
 from slater.tabular.pdca import PDCA
 from slater.tabular.result import Result
@@ -90,10 +90,7 @@ class MABO:
             Q, solves = self._alternate(data)
         else:
             Q, solves = FittedQ(data, self.values).iterate(data.reward, low, (low, high)), 1
-        policy = np.eye(data.num_actions)[np.argmax(Q, axis=1)]
-        empty = data.state_counts == 0
-        policy[empty] = uniform_policy(data.num_states, data.num_actions)[empty]
-        return Result("mabo", Mixture.single(policy), np.zeros(data.num_costs), 0.0, solves)
+        return Result("mabo", Mixture.single(greedy_policy(data, Q)), np.zeros(data.num_costs), 0.0, solves)
 
     def _alternate(self, data: Counts) -> tuple[Float, int]:
         rng = np.random.default_rng(self.seed)
@@ -160,19 +157,14 @@ class PRORL:
             ]
         )
         right = np.concatenate([-inflow, inflow, np.full(pairs, self.weight_bound), np.zeros(pairs)])
-        settings = clarabel.DefaultSettings()
-        settings.verbose = False
-        answer = clarabel.DefaultSolver(
-            sparse.csc_matrix(sparse.diags_array(np.concatenate([self.alpha * rho, np.zeros(S)]))),
+        solution, _, wrong = cone_program(
+            sparse.diags_array(np.concatenate([self.alpha * rho, np.zeros(S)])),
             np.concatenate([-rho * np.where(data.seen, data.reward, 0.0).ravel(), np.full(S, value_bound)]),
-            sparse.csc_matrix(rows),
-            right,
-            [clarabel.NonnegativeConeT(len(right))],
-            settings,
-        ).solve()
-        if str(answer.status) not in ("Solved", "AlmostSolved"):
-            raise RuntimeError(f"the quadratic program of PRO-RL ended as {answer.status}")
-        w = np.maximum(np.asarray(answer.x)[:pairs], 0.0)
+            [(rows, right, "nonnegative")],
+        )
+        if wrong:
+            raise RuntimeError(f"the quadratic program of PRO-RL ended as {wrong}")
+        w = np.maximum(solution[:pairs], 0.0)
         mass = (rho * w).reshape(S, A)
         policy = normalise_policy(np.where(mass > 1e-9, mass, 0.0))
         return Result("prorl", Mixture.single(policy), np.zeros(data.num_costs), 0.0, 1)

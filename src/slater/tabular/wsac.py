@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from slater.errors import InputError
+from slater.tabular._check import check_choice, check_positive, check_rounds
 from slater.tabular.bellman import advantage
 from slater.tabular.classes import Box, Tabular, ValueClass, WeightClass
 from slater.tabular.counts import Counts
@@ -70,18 +70,14 @@ class WSAC:
     def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
         """Play the game on the data, from the policy that logged them."""
         data = data.with_limits(limits)
-        if self.rounds < 1:
-            raise InputError(f"rounds is {self.rounds}, but at least one is needed.")
-        if self.level not in ("limits", "reference"):
-            raise InputError(f"level is {self.level!r}; choose limits or reference.")
-        if not self.bellman_weight > 0:
-            raise InputError(f"bellman_weight is {self.bellman_weight:g}, but it must be positive.")
+        check_rounds(self.rounds)
+        check_choice("level", self.level, ("limits", "reference"))
+        check_positive("bellman_weight", self.bellman_weight)
         reference = ModelEstimator(data).costs(data.behaviour)
         tau = reference if self.level == "reference" else data.limits
         automatic, _, notes = data_driven_bound(data, tau) if data.num_costs else (1.0, 0.0, ())
         lam = automatic if self.multiplier is None else self.multiplier
-        if not lam > 0:
-            raise InputError(f"the multiplier is {lam:g}, but it must be positive.")
+        check_positive("the multiplier", lam)
         for cost in np.flatnonzero(reference > data.limits):
             notes += (
                 f"the policy that logged costs {reference[cost]:.4g}, above limit {cost} "
