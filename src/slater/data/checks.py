@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slater.data.dataset import NO_TRANSITION, Dataset, Metadata
 from slater.data.episodes import LEAST_LIVED
-from slater.data.findings import Findings, Report
+from slater.data.findings import Findings, Report, Severity
 from slater.data.metadata import MOST_ACTIONS
 from slater.data.repeats import Repeats
 from slater.data.whole_actions import WholeActions
@@ -54,80 +54,67 @@ class Inspector:
         self._derived = derived
         self._amounts = WholeActions() if assumed else None
         self._labels = labels or {}
-        self._low: dict[str, NDArray[Any]] = {}
-        self._high: dict[str, NDArray[Any]] = {}
+        self._low: dict[str, Any] = {}
+        self._high: dict[str, Any] = {}
         self._repeats = Repeats(findings)
         self._size = 0
         self._started = 0  # row at which the current episode began
         self._timeout_lengths: Counter[int] = Counter()
         self._longest = 0
         self._ends = 0
-        self._reward_range = (np.inf, -np.inf)
         self._transitions = 0
-        self._level: NDArray[np.float32] | None = (
-            None  # reward and costs of the last row, if its episode goes on
-        )
+        #: reward and costs of the last row, if its episode goes on
+        self._level: NDArray[np.float32] | None = None
         self._rises = np.zeros(1 + len(self._cost_names), dtype=np.int64)
         self._falls = np.zeros(1 + len(self._cost_names), dtype=np.int64)
         self._running: str | None = None  # source of the episode that the last block left unfinished
 
     def update(self, rows: Mapping[str, NDArray[Any]], after: NDArray[np.float32] | None) -> None:
         """Check one block; `after` is the first observation behind it, None at the end of the data."""
-        offset = self._size
-        note = self._findings.add
         for name in ("observations", "actions", "rewards", "costs", "next_observations"):
             if name == "next_observations" and self._derived:
                 continue  # it would only repeat what observations say
-            values = rows[name]
+            values = rows[name].reshape(len(rows[name]), -1)
             if values.dtype.kind == "f":
                 finite = np.isfinite(values)
-                table = ~finite.reshape(len(values), -1)
-                for column, words in self._columns(name, table.shape[1]):
-                    bad = table.any(axis=1) if column is None else table[:, column]
-                    note("error", name, f"{words}is NaN or infinite", offset + np.flatnonzero(bad))
                 with np.errstate(invalid="ignore"):
-                    table = (np.abs(values) > LARGEST_NUMBER).reshape(len(values), -1) & ~table
-                for column, words in self._columns(name, table.shape[1]) if table.any() else ():
-                    bad = table.any(axis=1) if column is None else table[:, column]
-                    note("error", name, f"{words}{_TOO_LARGE}", offset + np.flatnonzero(bad))
-        self._check_actions(rows["actions"], offset)
+                    large = finite & (np.abs(values) > LARGEST_NUMBER)
+                for bad, message in ((~finite, "is NaN or infinite"), (large, _TOO_LARGE)):
+                    for column, words in self._columns(name, values.shape[1]) if bad.any() else ():
+                        self._mark("error", name, words + message, bad[:, column].any(axis=1))
+        self._check_actions(rows["actions"])
         costs, rewards = rows["costs"], rows["rewards"]
         for index, name in enumerate(self._cost_names):
             message = f"the cost {name!r} is negative; a cost is a harm, at least 0"
-            note("warning", "costs", message, offset + np.flatnonzero(costs[:, index] < 0))
-        self._reward_range = (
-            min(self._reward_range[0], float(np.fmin.reduce(rewards))),
-            max(self._reward_range[1], float(np.fmax.reduce(rewards))),
-        )
+            self._mark("warning", "costs", message, costs[:, index] < 0)
         both = rows["terminals"] & rows["timeouts"]
-        note(
-            "warning",
-            "timeouts",
-            "is set on a terminal row; the row is treated as a terminal",
-            offset + np.flatnonzero(both),
-        )
+        self._mark("warning", "timeouts", "is set on a terminal row; the row is treated as a terminal", both)
         if not self._derived:
-            self._check_continuity(rows, after, offset)
-        self._repeats.update(rows, offset)
+            self._check_continuity(rows, after)
+        self._repeats.update(rows, self._size)
         self._check_totals(rows)
         self._transitions += int(rows["next_known"].sum())
-        for name in ("observations", "actions", "costs"):
-            low, high = np.fmin.reduce(rows[name]), np.fmax.reduce(rows[name])
-            self._low[name] = np.asarray(np.fmin(self._low[name], low) if name in self._low else low)
-            self._high[name] = np.asarray(np.fmax(self._high[name], high) if name in self._high else high)
-        self._check_lengths(rows, offset)
+        for name in ("observations", "actions", "costs", "rewards"):
+            for bounds, pick in ((self._low, np.fmin), (self._high, np.fmax)):
+                own: Any = pick.reduce(rows[name])
+                bounds[name] = np.asarray(pick(bounds.get(name, own), own))
+        self._check_lengths(rows)
         if "propensity" in rows:
-            self._check_propensity(rows["propensity"], offset, discrete=rows["actions"].ndim == 1)
+            self._check_propensity(rows["propensity"], discrete=rows["actions"].ndim == 1)
         if "source" in rows:
-            self._check_source(rows, offset)
+            self._check_source(rows)
         self._size += len(rewards)
 
-    def _columns(self, name: str, width: int) -> list[tuple[int | None, str]]:
+    def _mark(self, severity: Severity, field: str, message: str, where: NDArray[Any]) -> None:
+        """Note a problem of the rows of the present block, (N,)."""
+        self._findings.add(severity, field, message, self._size + np.flatnonzero(where))
+
+    def _columns(self, name: str, width: int) -> list[tuple[list[int], str]]:
         """Columns to speak of one by one, with the words for each, or all of a role at once."""
         labels = self._labels.get(name, ())
         if len(labels) != width:
-            return [(None, "")]
-        return [(index, f"the column {label!r} ") for index, label in enumerate(labels)]
+            return [(list(range(width)), "")]
+        return [([index], f"the column {label!r} ") for index, label in enumerate(labels)]
 
     def _check_totals(self, rows: Mapping[str, NDArray[Any]]) -> None:
         """Count where reward and costs rise and fall within episodes."""
@@ -140,102 +127,74 @@ class Inspector:
         self._falls += (steps < 0).sum(axis=0)
         self._level = values[-1] if inside[-1] else None
 
-    def _check_propensity(self, values: NDArray[np.float64], offset: int, *, discrete: bool) -> None:
-        note = self._findings.add
+    def _check_propensity(self, values: NDArray[np.float64], *, discrete: bool) -> None:
         finite = np.isfinite(values)
-        note("error", "propensity", "is NaN or infinite", offset + np.flatnonzero(~finite))
+        self._mark("error", "propensity", "is NaN or infinite", ~finite)
         message = "is not above 0; the action was taken, so it was possible"
-        note("error", "propensity", message, offset + np.flatnonzero(finite & (values <= 0)))
+        self._mark("error", "propensity", message, finite & (values <= 0))
         if discrete:
             message = "is above 1, but the probability of a discrete action is at most 1"
-            note("error", "propensity", message, offset + np.flatnonzero(finite & (values > 1 + 1e-6)))
+            self._mark("error", "propensity", message, finite & (values > 1 + 1e-6))
 
-    def _check_source(self, rows: Mapping[str, NDArray[Any]], offset: int) -> None:
+    def _check_source(self, rows: Mapping[str, NDArray[Any]]) -> None:
         names = rows["source"]
-        note = self._findings.add
-        note("error", "source", "has no name", offset + np.flatnonzero(names == ""))
+        self._mark("error", "source", "has no name", names == "")
         ends = rows["terminals"] | rows["timeouts"]
         changes = np.zeros(len(names), dtype=np.bool_)
         changes[1:] = (names[1:] != names[:-1]) & ~ends[:-1]
         changes[0] = self._running is not None and self._running != names[0]
         message = "changes in the middle of an episode; one policy takes all actions of an episode"
-        note("error", "source", message, offset + np.flatnonzero(changes))
+        self._mark("error", "source", message, changes)
         self._running = None if ends[-1] else str(names[-1])
 
-    def _check_actions(self, actions: NDArray[Any], offset: int) -> None:
+    def _check_actions(self, actions: NDArray[Any]) -> None:
         stated = self._metadata
+        bounded = stated.action_low is not None and stated.action_high is not None
+        if self._amounts is not None and (actions.ndim == 1 or not bounded):
+            self._amounts.update(actions, self._size)
         if actions.ndim == 1:
-            if self._amounts is not None:
-                self._amounts.update(actions, offset)
             if (largest := int(actions.max())) >= MOST_ACTIONS:
                 message = (
                     f"is the index {largest}, where at most {MOST_ACTIONS:,} actions are served; number the "
                     "actions from 0, or say that they are amounts: not discrete"
                 )
-                self._findings.add("error", "actions", message, offset + np.flatnonzero(actions == largest))
+                self._mark("error", "actions", message, actions == largest)
             if stated.num_actions is not None:
                 message = f"is not below the stated number of actions, {stated.num_actions}"
-                self._findings.add(
-                    "error", "actions", message, offset + np.flatnonzero(actions >= stated.num_actions)
-                )
-            return
-        if stated.action_low is None or stated.action_high is None:
-            if self._amounts is not None:
-                self._amounts.update(actions, offset)
-            return
-        low = np.asarray(stated.action_low, dtype=np.float32)
-        high = np.asarray(stated.action_high, dtype=np.float32)
-        slack = 1e-5 * np.maximum(1, np.where(np.isfinite(high - low), high - low, 1))
-        outside = ((actions < low - slack) | (actions > high + slack)).any(axis=1)
-        self._findings.add(
-            "error",
-            "actions",
-            "is outside the stated bounds; clip it if the environment did",
-            offset + np.flatnonzero(outside),
-        )
+                self._mark("error", "actions", message, actions >= stated.num_actions)
+        elif bounded:
+            low, high = (np.asarray(b, dtype=np.float32) for b in (stated.action_low, stated.action_high))
+            slack = 1e-5 * np.maximum(1, np.where(np.isfinite(high - low), high - low, 1))
+            outside = np.any((actions < low - slack) | (actions > high + slack), axis=1)
+            message = "is outside the stated bounds; clip it if the environment did"
+            self._mark("error", "actions", message, outside)
 
-    def _check_continuity(
-        self, rows: Mapping[str, NDArray[Any]], after: NDArray[np.float32] | None, offset: int
-    ) -> None:
+    def _check_continuity(self, rows: Mapping[str, NDArray[Any]], after: NDArray[np.float32] | None) -> None:
         """Where next observations are given: do they go on where, and only where, no end is marked?"""
         observations, following = rows["observations"], rows["next_observations"]
         comparable = slice(None) if after is not None else slice(0, -1)
         next_rows = observations[1:] if after is None else np.concatenate([observations[1:], after[None]])
         following, current = following[comparable], observations[comparable]
-        known = rows["next_known"][comparable].copy()
         with np.errstate(invalid="ignore", over="ignore"):
             same = np.all(np.abs(following - next_rows) <= _SAME * (1 + np.abs(next_rows)), axis=1)
             moved = np.any(current != following, axis=1)
         # a NaN is reported as such; here it would only repeat itself
-        known &= np.isfinite(next_rows).all(axis=1) & np.isfinite(following).all(axis=1)
+        known = rows["next_known"][comparable] & np.isfinite(next_rows).all(axis=1)
+        known &= np.isfinite(following).all(axis=1)
         terminal, timeout = rows["terminals"][comparable], rows["timeouts"][comparable]
-        note = self._findings.add
-        note(
-            "warning",
-            "terminals",
-            "is set in the middle of an episode: the next row goes on from this one",
-            offset + np.flatnonzero(terminal & same & moved & known),
-        )
-        note(
-            "warning",
-            "timeouts",
-            "is set in the middle of an episode: the next row goes on from this one",
-            offset + np.flatnonzero(timeout & ~terminal & same & moved & known),
-        )
-        note(
-            "warning",
-            "next_observations",
-            "is not where the next row begins, and no end is marked there",
-            offset + np.flatnonzero(~terminal & ~timeout & ~same & known),
-        )
+        goes_on = "is set in the middle of an episode: the next row goes on from this one"
+        self._mark("warning", "terminals", goes_on, terminal & same & moved & known)
+        self._mark("warning", "timeouts", goes_on, timeout & ~terminal & same & moved & known)
+        message = "is not where the next row begins, and no end is marked there"
+        self._mark("warning", "next_observations", message, ~terminal & ~timeout & ~same & known)
 
-    def _check_lengths(self, rows: Mapping[str, NDArray[Any]], offset: int) -> None:
+    def _check_lengths(self, rows: Mapping[str, NDArray[Any]]) -> None:
         ends = rows["terminals"] | rows["timeouts"]
-        stops = offset + np.flatnonzero(ends) + 1
+        stops = self._size + np.flatnonzero(ends) + 1
         if len(stops) == 0:
             return
         lengths = np.diff(stops, prepend=self._started)
-        cut = ~rows["terminals"][stops - 1 - offset]
+        cut = ~rows["terminals"][stops - 1 - self._size]
         self._ends += len(stops)
         self._timeout_lengths.update(lengths[cut].tolist())
         self._longest = max(self._longest, int(lengths.max()))
@@ -262,29 +221,22 @@ class Inspector:
         if self._ends == 0:
             note("error", "terminals", "no episode end: neither terminals nor timeouts is ever set")
         elif tail:
-            note(
-                "warning",
-                "timeouts",
-                f"the last {tail} rows have no end; they are used for training but not counted as an episode",
-            )
+            message = "they are used for training but not counted as an episode"
+            note("warning", "timeouts", f"the last {tail} rows have no end; {message}")
         if tail and horizon is not None and tail > horizon:
-            note(
-                "error",
-                "horizon",
-                f"the last {tail} rows have no end, but the stated horizon is {horizon} steps",
-            )
+            message = f"but the stated horizon is {horizon} steps"
+            note("error", "horizon", f"the last {tail} rows have no end, {message}")
         cut_off = {n: count for n, count in self._timeout_lengths.items() if n < self._longest}
         if horizon is None and cut_off:
             short = sum(count for n, count in cut_off.items() if n < LEAST_LIVED * self._longest)
             by_rate = sum(cut_off.values()) - short
-            note(
-                "warning",
-                "horizon",
+            message = (
                 "timeouts come at different lengths and no horizon is stated; the longest episode, "
                 f"{self._longest} steps, is taken for it: {by_rate} cut-off episodes are judged by their "
                 f"rate, {short} that lived less than half of it not at all; state the horizon, or mark true "
-                "ends as terminals",
+                "ends as terminals"
             )
+            note("warning", "horizon", message)
         for name, low, high in zip(self._cost_names, self._low["costs"], self._high["costs"], strict=True):
             if low == high:
                 known = "zero in every row; no limit on it can bind"
@@ -305,13 +257,10 @@ class Inspector:
         ):  # fmt: skip
             if falls == 0 and rises >= 3 * max(self._ends, 1):
                 message = f"{name} rises and never falls within an episode: is it a running total?"
-                note(
-                    "warning",
-                    "rewards" if name == "the reward" else "costs",
-                    message + " give what each step adds",
-                )
-        if self._reward_range[0] == self._reward_range[1]:
-            note("warning", "rewards", f"is {self._reward_range[0]:g} in every row")
+                field = "rewards" if name == "the reward" else "costs"
+                note("warning", field, message + " give what each step adds")
+        if self._low["rewards"] == self._high["rewards"]:
+            note("warning", "rewards", f"is {float(self._low['rewards']):g} in every row")
 
     def _note_ranges(self, name: str) -> None:
         """Columns that say nothing: the same in every row, or finer than single precision can hold."""
@@ -331,12 +280,11 @@ class Inspector:
             step = np.spacing(largest)
             coarse = np.where(lows == highs, step >= 1, step > _COARSE * (highs - lows))
         for i in np.flatnonzero(coarse & np.isfinite(largest)).tolist():
-            self._findings.add(
-                "warning",
-                name,
+            message = (
                 f"{words[i]}: values near {largest[i]:.6g} are kept in steps of {step[i]:.3g} (single "
-                "precision); subtract a constant, such as the first value, to keep smaller differences",
+                "precision); subtract a constant, such as the first value, to keep smaller differences"
             )
+            self._findings.add("warning", name, message)
 
 
 def check(dataset: Dataset, name: str = "The dataset") -> Report:

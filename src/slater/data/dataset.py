@@ -7,10 +7,11 @@ thing on disk, for data larger than memory, and shares the names used here.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,7 @@ __all__ = [
     "ROW_FIELDS",
     "Dataset",
     "Fingerprint",
+    "Logged",
     "Metadata",
     "UnorderedTransitions",
 ]
@@ -55,8 +57,79 @@ NO_TRANSITION = (
 )
 
 
+class Logged(ABC):
+    """What a log in memory and one on disk have in common: what follows from their actions and episodes."""
+
+    metadata: Metadata
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of rows N."""
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    @abstractmethod
+    def discrete(self) -> bool:
+        """Whether actions are indices rather than vectors."""
+
+    @property
+    @abstractmethod
+    def _action_range(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The smallest and largest actions in the data, each (a,), or one number if they are discrete."""
+
+    @property
+    def action_dim(self) -> int:
+        """Entries of a continuous action, or the number of discrete actions."""
+        return self.num_actions if self.discrete else len(self.action_low)
+
+    @cached_property
+    def num_actions(self) -> int:
+        """Number of discrete actions: as stated, or one more than the largest index in the data."""
+        if not self.discrete:
+            raise InputError("Continuous actions have no count; ask for action_low and action_high.")
+        return self.metadata.num_actions or int(np.max(self._action_range[1])) + 1
+
+    @property
+    def action_low(self) -> NDArray[np.float32]:
+        """Lower action bounds, shape (a,): as stated, or -1 if the data lies in [-1, 1], or its minimum."""
+        return self._bounds[0]
+
+    @property
+    def action_high(self) -> NDArray[np.float32]:
+        """Upper action bounds, shape (a,): as stated, or 1 if the data lies in [-1, 1], or its maximum."""
+        return self._bounds[1]
+
+    @cached_property
+    def _bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        if self.discrete:
+            raise InputError("Discrete actions have no bounds; ask for num_actions.")
+        return action_bounds(self.metadata, *self._action_range)
+
+    @property
+    @abstractmethod
+    def episodes(self) -> Episodes:
+        """Starts, stops, undiscounted returns and costs of the episodes."""
+
+    @property
+    def horizon(self) -> int:
+        """Steps of a full episode: as stated, or those of the longest episode."""
+        return self.metadata.horizon or int(self.episodes.lengths.max())
+
+    @abstractmethod
+    def subset(self, chosen: ArrayLike) -> Self:
+        """The chosen episodes: a boolean mask over episodes, or their numbers."""
+
+    def split(self, fraction: float = 0.1, seed: int = 0) -> tuple[Self, Self]:
+        """Two datasets of whole episodes, the second with about `fraction` of them, drawn from `seed`."""
+        kept, held = self.episodes.split(fraction, seed)
+        return self.subset(kept), self.subset(held)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Dataset:
+class Dataset(Logged):
     """Logged experience in memory (N rows, o observation entries, I costs).
 
     Prefer `Dataset.from_arrays`, which casts, fills in what can be derived and explains what cannot.
@@ -186,9 +259,6 @@ class Dataset:
             metadata=metadata or Metadata(),
         )
 
-    def __len__(self) -> int:
-        return len(self.observations)
-
     @property
     def size(self) -> int:
         """Number of rows N."""
@@ -205,32 +275,8 @@ class Dataset:
         return self.actions.ndim == 1
 
     @property
-    def action_dim(self) -> int:
-        """Entries of a continuous action, or the number of discrete actions."""
-        return self.num_actions if self.discrete else int(self.actions.shape[1])
-
-    @cached_property
-    def num_actions(self) -> int:
-        """Number of discrete actions: as stated, or one more than the largest index in the data."""
-        if not self.discrete:
-            raise InputError("Continuous actions have no count; ask for action_low and action_high.")
-        return self.metadata.num_actions or int(self.actions.max()) + 1
-
-    @cached_property
-    def action_low(self) -> NDArray[np.float32]:
-        """Lower action bounds, shape (a,): as stated, or -1 if the data lies in [-1, 1], or its minimum."""
-        return self._bounds[0]
-
-    @cached_property
-    def action_high(self) -> NDArray[np.float32]:
-        """Upper action bounds, shape (a,): as stated, or 1 if the data lies in [-1, 1], or its maximum."""
-        return self._bounds[1]
-
-    @property
-    def _bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        if self.discrete:
-            raise InputError("Discrete actions have no bounds; ask for num_actions.")
-        return action_bounds(self.metadata, self.actions.min(axis=0), self.actions.max(axis=0))
+    def _action_range(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.actions.min(axis=0), self.actions.max(axis=0)
 
     @cached_property
     def episodes(self) -> Episodes:
@@ -251,11 +297,6 @@ class Dataset:
             numbers = np.arange(self.size)[part]
             columns["source"] = self.source[np.searchsorted(self.episodes.stops, numbers, side="right")]
         return columns
-
-    @property
-    def horizon(self) -> int:
-        """Steps of a full episode: as stated, or those of the longest episode."""
-        return self.metadata.horizon or int(self.episodes.lengths.max())
 
     @property
     def initial_observations(self) -> NDArray[np.float32]:
@@ -334,11 +375,6 @@ class Dataset:
         from slater.data.frames import html
 
         return html(self)
-
-    def split(self, fraction: float = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
-        """Two datasets of whole episodes, the second with about `fraction` of them, drawn from `seed`."""
-        kept, held = self.episodes.split(fraction, seed)
-        return self.subset(kept), self.subset(held)
 
 
 def stated(data: Any) -> Metadata:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +21,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.data.assemble import Block
-from slater.data.dataset import Dataset, Metadata, UnorderedTransitions, stated
+from slater.data.dataset import Dataset, Logged, UnorderedTransitions, stated
 from slater.data.episodes import Episodes
 from slater.data.formats.base import BLOCK_ROWS, damaged
 from slater.data.formats.store import HEADER_BYTES, StoreNotes, columns_of, is_store, settle
-from slater.data.metadata import action_bounds
-from slater.data.statistics import Statistics
 from slater.errors import InputError
 
 __all__ = ["StoredDataset"]
@@ -35,7 +34,7 @@ def _file_id(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-class StoredDataset:
+class StoredDataset(Logged):
     """A dataset on disk with the names of `Dataset`; memory holds the table of episodes and no rows.
 
     `gather` and `sample` give batches, `blocks` all rows in order, `load` the whole as a `Dataset`.
@@ -51,29 +50,20 @@ class StoredDataset:
             self._rows_id = _file_id(os.stat(self.path / "rows.npy"))
         except OSError as error:
             damaged(self.path, error, "store")
-        self._notes, self._all_episodes, self._unknown = StoreNotes.read(self.path)
+        notes, self._all_episodes, self._unknown = StoreNotes.read(self.path)
+        self._notes = notes
+        self.cost_names, self.metadata = notes.cost_names, notes.metadata
+        #: means, spreads and ranges over the whole store (also for a choice of episodes)
+        self.statistics = notes.statistics
+        #: entries of an observation
+        self.observation_dim = int(notes.dtype["observations"].shape[0])
         self._chosen = np.arange(len(self._all_episodes))
         self._descriptor: int | None = None
-
-    # -- the same names as Dataset ---------------------------------------------------------------
 
     @property
     def size(self) -> int:
         """Number of rows in the chosen episodes."""
         return int(self.episodes.lengths.sum())
-
-    def __len__(self) -> int:
-        return self.size
-
-    @property
-    def cost_names(self) -> tuple[str, ...]:
-        """Names of the costs."""
-        return self._notes.cost_names
-
-    @property
-    def metadata(self) -> Metadata:
-        """What the data says of itself."""
-        return self._notes.metadata
 
     @property
     def discrete(self) -> bool:
@@ -81,42 +71,8 @@ class StoredDataset:
         return self._notes.discrete
 
     @property
-    def observation_dim(self) -> int:
-        """Entries of an observation."""
-        return int(self._notes.dtype["observations"].shape[0])
-
-    @property
-    def action_dim(self) -> int:
-        """Entries of a continuous action, or the number of discrete actions."""
-        return self.num_actions if self.discrete else len(self.statistics.action_low)
-
-    @property
-    def num_actions(self) -> int:
-        """Number of discrete actions: as stated, or one more than the largest index in the data."""
-        if not self.discrete:
-            raise InputError("Continuous actions have no count; ask for action_low and action_high.")
-        return self.metadata.num_actions or int(self.statistics.action_high[0]) + 1
-
-    @property
-    def action_low(self) -> NDArray[np.float32]:
-        """Lower action bounds, shape (a,), by the rule of `Dataset.action_low`."""
-        return self._bounds[0]
-
-    @property
-    def action_high(self) -> NDArray[np.float32]:
-        """Upper action bounds, shape (a,), by the rule of `Dataset.action_high`."""
-        return self._bounds[1]
-
-    @property
-    def _bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        if self.discrete:
-            raise InputError("Discrete actions have no bounds; ask for num_actions.")
-        return action_bounds(self.metadata, self.statistics.action_low, self.statistics.action_high)
-
-    @property
-    def statistics(self) -> Statistics:
-        """Means, spreads and ranges over the whole store (also for a choice of episodes)."""
-        return self._notes.statistics
+    def _action_range(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.statistics.action_low, self.statistics.action_high
 
     @property
     def fingerprint(self) -> str:
@@ -156,22 +112,9 @@ class StoredDataset:
         numbers = self.episodes.select(chosen)
         if len(numbers) == 0:
             raise InputError("No episode is chosen: the subset would be empty.")
-        part = object.__new__(StoredDataset)
-        part.__dict__.update(
-            path=self.path,
-            _rows_id=self._rows_id,
-            _notes=self._notes,
-            _all_episodes=self._all_episodes,
-            _unknown=self._unknown,
-            _chosen=self._chosen[numbers],
-            _descriptor=None,
-        )
+        part = copy(self)
+        part._chosen = self._chosen[numbers]
         return part
-
-    def split(self, fraction: float = 0.1, seed: int = 0) -> tuple[StoredDataset, StoredDataset]:
-        """Two datasets of whole episodes, the second with about `fraction` of them, drawn from `seed`."""
-        kept, held = self.episodes.split(fraction, seed)
-        return self.subset(kept), self.subset(held)
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -280,7 +223,8 @@ class StoredDataset:
         return Dataset(**joined, cost_names=self.cost_names, metadata=metadata, source=self.source)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_descriptor": None}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("episodes", "_ends")}
+        return {**kept, "_descriptor": None}
 
     def __del__(self, close: Any = os.close) -> None:
         # `close` is kept here: at the end of the program the module's names may be gone before this

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from slater.policy.base import Described, Memoryless
 from slater.policy.contract import checked, usable
-from slater.policy.layers import Layers, apply_layers, name_layers, read_layers
+from slater.policy.layers import Layers, apply_layers, name_layers, read_layers, stretched
 
 __all__ = ["CandidatesPolicy"]
 
@@ -77,8 +77,7 @@ class CandidatesPolicy(Described, Memoryless):
         if n > 1:
             best = np.argmax(usable(self.score(repeated, actions).reshape(len(obs), n), x), axis=1)
             actions = actions.reshape(len(obs), n, -1)[np.arange(len(obs)), best]
-        stretched = self.low + (actions + 1.0) * 0.5 * (self.high - self.low)
-        return np.asarray(np.clip(stretched, self.low, self.high), dtype=np.float32)
+        return stretched(actions, self.low, self.high)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.obs_mean)} observations -> {len(self.low)} actions"

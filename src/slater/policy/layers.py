@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Layers", "apply_layers", "name_layers", "read_layers"]
+__all__ = ["Layers", "apply_layers", "name_layers", "read_layers", "stretched"]
 
 F32 = NDArray[np.float32]
 #: (weight `(in, out)`, bias `(out,)`) per layer of a ReLU network
@@ -21,6 +21,14 @@ def apply_layers(layers: Layers, x: F32) -> F32:
         x = np.maximum(x @ weight + bias, 0.0)
     weight, bias = layers[-1]
     return np.asarray(x @ weight + bias, dtype=np.float32)
+
+
+def stretched(x: F32, low: F32, high: F32) -> F32:
+    """Actions from [-1, 1] to [low, high], (..., action_dim).
+
+    Rounding may leave the box by one unit in the last place, and simulators refuse that.
+    """
+    return np.clip(low + (x + 1.0) * 0.5 * (high - low), low, high).astype(np.float32)
 
 
 def name_layers(networks: Mapping[str, Layers]) -> dict[str, NDArray[Any]]:

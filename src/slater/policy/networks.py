@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slater.policy.base import Described, Memoryless
 from slater.policy.contract import checked, usable
+from slater.policy.layers import stretched
 
 __all__ = ["CategoricalPolicy", "GaussianMixturePolicy", "GaussianPolicy"]
 
@@ -26,6 +27,8 @@ class _NetworkPolicy(Described, Memoryless):
     `(obs - obs_mean) / obs_std`, both of shape `(obs_dim,)`.
     """
 
+    #: what files call this kind
+    KIND: ClassVar[str]
     weights: tuple[F32, ...]
     biases: tuple[F32, ...]
     obs_mean: F32
@@ -54,32 +57,86 @@ class _NetworkPolicy(Described, Memoryless):
             named[f"layers.{index}.bias"] = bias
         return named
 
-    @staticmethod
-    def _layers(tensors: Mapping[str, NDArray[Any]]) -> tuple[tuple[F32, ...], tuple[F32, ...], int]:
-        """Weights, biases and the number of outputs; ValueError if they do not fit together."""
-        layers = sum(name.endswith(".weight") for name in tensors)
-        weights = tuple(tensors[f"layers.{index}.weight"] for index in range(layers))
-        biases = tuple(tensors[f"layers.{index}.bias"] for index in range(layers))
+    def description(self) -> dict[str, Any]:
+        """What the arrays do not say, as JSON."""
+        return {"kind": self.KIND}
+
+    @property
+    def _width(self) -> int:
+        """Outputs that the policy needs of its network."""
+        return self.weights[-1].shape[1]
+
+    @classmethod
+    def from_tensors(cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
+        """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
+        layers = range(sum(name.endswith(".weight") for name in tensors))
+        weights = tuple(tensors[f"layers.{index}.weight"] for index in layers)
+        biases = tuple(tensors[f"layers.{index}.bias"] for index in layers)
         sizes = [tensors["obs_mean"].shape[0], *(weight.shape[1] for weight in weights)]
-        if layers == 0 or any(
+        if not layers or any(
             weight.shape[0] != size or bias.shape != (weight.shape[1],)
             for weight, bias, size in zip(weights, biases, sizes, strict=False)
         ):
             raise ValueError("the layers do not fit together")
-        return weights, biases, sizes[-1]
+        more = cls._more(description, tensors)
+        policy = cls(weights, biases, tensors["obs_mean"], tensors["obs_std"], **more)
+        if sizes[-1] != policy._width:
+            raise ValueError("the bounds do not fit the last layer")
+        return policy
+
+    @staticmethod
+    def _more(description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """The fields besides the network and its normaliser."""
+        return {}
 
 
 @dataclass(frozen=True, repr=False)
-class GaussianPolicy(_NetworkPolicy):
+class _BoxPolicy(_NetworkPolicy):
+    """Actions in a box: tanh of what is drawn, stretched to `[low, high]`."""
+
+    low: F32
+    high: F32
+    log_std_range: tuple[float, float]
+
+    def _before(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], ...]:
+        """Actions before the tanh, the log of its slope there, and that of half the box's widths.
+
+        The density is infinite at the edges of the box; actions there count as a hair inside.
+        """
+        half = 0.5 * (self.high.astype(np.float64) - self.low)
+        given = np.asarray(actions, dtype=np.float64)
+        squashed = np.clip((given - self.low) / half - 1.0, -1 + 1e-6, 1 - 1e-6)
+        return np.arctanh(squashed), np.log1p(-(squashed**2)), np.log(half)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Every array of the policy, by name."""
+        return super().tensors() | {"low": self.low, "high": self.high}
+
+    def description(self) -> dict[str, Any]:
+        """What the arrays do not say, as JSON."""
+        return super().description() | {"log_std_range": list(self.log_std_range)}
+
+    @staticmethod
+    def _more(description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        low, high = (float(x) for x in description["log_std_range"])
+        if tensors["low"].shape != tensors["high"].shape:
+            raise ValueError("the bounds do not fit the last layer")
+        return {"low": tensors["low"], "high": tensors["high"], "log_std_range": (low, high)}
+
+
+@dataclass(frozen=True, repr=False)
+class GaussianPolicy(_BoxPolicy):
     """Continuous actions: tanh of a Gaussian, stretched to the box `[low, high]`.
 
     The network gives mean and log standard deviation before the tanh, each `(batch, action_dim)`; the
     log standard deviation is clipped to `log_std_range`. Deterministic means tanh of the mean.
     """
 
-    low: F32
-    high: F32
-    log_std_range: tuple[float, float]
+    KIND = "gaussian"
+
+    @property
+    def _width(self) -> int:
+        return 2 * len(self.low)
 
     def act(
         self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
@@ -89,61 +146,31 @@ class GaussianPolicy(_NetworkPolicy):
         if not deterministic:
             noise = rng.standard_normal(mean.shape, dtype=np.float32)
             mean = np.asarray(mean + np.exp(np.clip(log_std, *self.log_std_range)) * noise, dtype=np.float32)
-        squashed = np.tanh(mean)
-        actions = self.low + (squashed + 1.0) * 0.5 * (self.high - self.low)
-        # float32 rounding may leave the box by one unit in the last place; simulators refuse that
-        return np.clip(actions, self.low, self.high).astype(np.float32)
+        return stretched(np.tanh(mean), self.low, self.high)
 
     def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
-        """Log density of actions `(batch, action_dim)`, in their own units, shape `(batch,)`.
-
-        The density is infinite at the edges of the box; actions there count as a hair inside.
-        """
+        """Log density of actions `(batch, action_dim)`, in their own units, shape `(batch,)`."""
         mean, log_std = np.split(self.outputs(observations).astype(np.float64), 2, axis=-1)
         log_std = np.clip(log_std, *self.log_std_range)
-        half = 0.5 * (self.high.astype(np.float64) - self.low)
-        squashed = np.clip(
-            (np.asarray(actions, dtype=np.float64) - self.low) / half - 1.0, -1 + 1e-6, 1 - 1e-6
-        )
-        before = np.arctanh(squashed)
+        before, slope, width = self._before(actions)
         gaussian = -0.5 * ((before - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
-        return np.asarray((gaussian - np.log1p(-(squashed**2)) - np.log(half)).sum(axis=-1))
-
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        """Every array of the policy, by name."""
-        return super().tensors() | {"low": self.low, "high": self.high}
-
-    def description(self) -> dict[str, Any]:
-        """What the arrays do not say, as JSON."""
-        return {"kind": "gaussian", "log_std_range": list(self.log_std_range)}
-
-    @classmethod
-    def from_tensors(
-        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-    ) -> GaussianPolicy:
-        """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
-        weights, biases, outputs = cls._layers(tensors)
-        low, high = (float(x) for x in description["log_std_range"])
-        if outputs != 2 * tensors["low"].shape[0] or tensors["low"].shape != tensors["high"].shape:
-            raise ValueError("the bounds do not fit the last layer")
-        return cls(
-            weights, biases, tensors["obs_mean"], tensors["obs_std"], tensors["low"], tensors["high"],
-            (low, high),
-        )  # fmt: skip
+        return np.asarray((gaussian - slope - width).sum(axis=-1))
 
 
 @dataclass(frozen=True, repr=False)
-class GaussianMixturePolicy(_NetworkPolicy):
+class GaussianMixturePolicy(_BoxPolicy):
     """Continuous actions in several modes: tanh of a mixture of K Gaussians, stretched to `[low, high]`.
 
     The network gives K logits, then means and log standard deviations before the tanh, (batch, K, action_dim)
     each. Deterministic means tanh of the mean of the likeliest component.
     """
 
-    low: F32
-    high: F32
-    log_std_range: tuple[float, float]
+    KIND = "gaussian mixture"
     components: int
+
+    @property
+    def _width(self) -> int:
+        return self.components * (1 + 2 * len(self.low))
 
     def _moments(self, observations: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         out = self.outputs(observations)
@@ -163,58 +190,34 @@ class GaussianMixturePolicy(_NetworkPolicy):
         if not deterministic:
             noise = rng.standard_normal(before.shape, dtype=np.float32)
             before = before + noise * np.exp(np.take_along_axis(log_std, which, axis=1)[:, 0])
-        actions = self.low + (np.tanh(before) + 1.0) * 0.5 * (self.high - self.low)
-        return np.clip(actions, self.low, self.high).astype(np.float32)
+        return stretched(np.tanh(before), self.low, self.high)
 
     def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
-        """Log density of actions `(batch, action_dim)`, in their own units, shape `(batch,)`.
-
-        The density is infinite at the edges of the box; actions there count as a hair inside.
-        """
+        """Log density of actions `(batch, action_dim)`, in their own units, shape `(batch,)`."""
         logits, mean, log_std = (x.astype(np.float64) for x in self._moments(observations))
-        half = 0.5 * (self.high.astype(np.float64) - self.low)
-        squashed = np.clip(
-            (np.asarray(actions, dtype=np.float64) - self.low) / half - 1.0, -1 + 1e-6, 1 - 1e-6
-        )
-        before = np.arctanh(squashed)[:, None, :]
+        before, slope, width = self._before(actions)
+        before = before[:, None, :]
         normal = -0.5 * ((before - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
         weighed = logits + normal.sum(axis=-1)
         top = weighed.max(axis=-1, keepdims=True)
         density = top[:, 0] + np.log(np.exp(weighed - top).sum(axis=-1))
         whole = np.log(np.exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)) + logits.max(axis=-1)
-        slope = (np.log1p(-(squashed**2)) + np.log(half)).sum(axis=-1)
-        return np.asarray(density - whole - slope)
-
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        """Every array of the policy, by name."""
-        return super().tensors() | {"low": self.low, "high": self.high}
+        return np.asarray(density - whole - (slope + width).sum(axis=-1))
 
     def description(self) -> dict[str, Any]:
         """What the arrays do not say, as JSON."""
-        return {
-            "kind": "gaussian mixture", "components": self.components,
-            "log_std_range": list(self.log_std_range),
-        }  # fmt: skip
+        return super().description() | {"components": self.components}
 
-    @classmethod
-    def from_tensors(
-        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-    ) -> GaussianMixturePolicy:
-        """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
-        weights, biases, outputs = cls._layers(tensors)
-        low, high = (float(x) for x in description["log_std_range"])
-        components, dim = int(description["components"]), tensors["low"].shape[0]
-        if outputs != components * (1 + 2 * dim) or tensors["low"].shape != tensors["high"].shape:
-            raise ValueError("the bounds do not fit the last layer")
-        return cls(
-            weights, biases, tensors["obs_mean"], tensors["obs_std"], tensors["low"], tensors["high"],
-            (low, high), components,
-        )  # fmt: skip
+    @staticmethod
+    def _more(description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        return _BoxPolicy._more(description, tensors) | {"components": int(description["components"])}
 
 
 @dataclass(frozen=True, repr=False)
 class CategoricalPolicy(_NetworkPolicy):
     """Discrete actions: the network gives one logit per action."""
+
+    KIND = "categorical"
 
     def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Action probabilities, shape `(batch, actions)`."""
@@ -238,15 +241,3 @@ class CategoricalPolicy(_NetworkPolicy):
             # the Gumbel trick: argmax of logits plus Gumbel noise is a draw from the softmax
             logits = logits + rng.gumbel(size=logits.shape).astype(np.float32)
         return np.asarray(np.argmax(logits, axis=-1), dtype=np.int64)
-
-    def description(self) -> dict[str, Any]:
-        """What the arrays do not say, as JSON."""
-        return {"kind": "categorical"}
-
-    @classmethod
-    def from_tensors(
-        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-    ) -> CategoricalPolicy:
-        """What `tensors` gave; ValueError or KeyError if the arrays do not fit together."""
-        weights, biases, _ = cls._layers(tensors)
-        return cls(weights, biases, tensors["obs_mean"], tensors["obs_std"])

@@ -20,6 +20,7 @@ from slater.errors import InputError
 from slater.policy.base import Described
 from slater.policy.budget import Budget, Ledger, checked_limits
 from slater.policy.contract import RangeCheck, check_range, checked, usable
+from slater.policy.layers import stretched
 
 __all__ = ["SequencePolicy", "Targets"]
 
@@ -171,8 +172,7 @@ class SequencePolicy(Described):
         if not deterministic:
             noise = rng.standard_normal(mean.shape, dtype=np.float32)
             mean = np.asarray(mean + np.exp(np.clip(log_std, *self.log_std_range)) * noise, dtype=np.float32)
-        actions = self.low + (np.clip(mean, -1.0, 1.0) + 1.0) * 0.5 * (self.high - self.low)
-        return np.asarray(np.clip(actions, self.low, self.high), dtype=np.float32)
+        return stretched(np.clip(mean, -1.0, 1.0), self.low, self.high)
 
     # -- acting -------------------------------------------------------------------------------------------
 

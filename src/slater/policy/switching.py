@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from slater.policy.base import Described
 from slater.policy.budget import Budget, Ledger, checked_limits
 from slater.policy.contract import RangeCheck, check_range, checked, usable
-from slater.policy.layers import Layers, apply_layers, name_layers, read_layers
+from slater.policy.layers import Layers, apply_layers, name_layers, read_layers, stretched
 
 __all__ = ["SwitchingPolicy"]
 
@@ -88,8 +88,7 @@ class SwitchingPolicy(Described):
         taken = proposed[np.arange(len(obs)), np.argmax(score, axis=1)]
         if self.low is None or self.high is None:
             return np.asarray(taken, dtype=np.int64)
-        actions = self.low + (taken + 1.0) * 0.5 * (self.high - self.low)
-        return np.asarray(np.clip(actions, self.low, self.high), dtype=np.float32)
+        return stretched(taken, self.low, self.high)
 
     def _propose(self, obs: F32, noise: F32 | None) -> NDArray[Any]:
         """One action per head: (batch, heads, action_dim) in [-1, 1], or (batch, heads) indices."""
