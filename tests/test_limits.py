@@ -40,8 +40,8 @@ def test_a_constant_cost_rate_meets_its_limit_in_every_unit_at_once(rate, gamma,
     limit = Limit.per_step(rate)
     discounted = sum(rate * gamma**t for t in range(horizon))
     assert units.episode(limit) == pytest.approx(rate * horizon, rel=1e-9)
-    assert units.discounted(limit) == pytest.approx(discounted, rel=1e-9, abs=1e-12)
-    assert units.normalised(limit) == pytest.approx((1 - gamma) * discounted, rel=1e-9, abs=1e-12)
+    assert units.convert(limit, "discounted") == pytest.approx(discounted, rel=1e-9, abs=1e-12)
+    assert units.convert(limit, "normalised") == pytest.approx((1 - gamma) * discounted, rel=1e-9, abs=1e-12)
 
 
 @given(limit=limits, units=settings, to=st.sampled_from(["episode", "discounted", "step"]))
@@ -62,14 +62,14 @@ def test_the_text_of_a_limit_reads_back_as_the_same_limit(limit):
 
 def test_undiscounted_estimators_that_stop_at_timeouts_need_no_conversion():
     units = Units(1.0, 200, bootstrap_timeouts=False)
-    assert units.discounted(Limit.episode(20)) == 20
+    assert units.convert(Limit.episode(20), "discounted") == 20
     with pytest.raises(InputError, match="gamma = 1"):
-        units.normalised(Limit.episode(20))
+        units.convert(Limit.episode(20), "normalised")
 
 
 def test_gamma_near_one_keeps_its_digits():
     units = Units(1 - 1e-12, 1000, bootstrap_timeouts=False)
-    assert units.discounted(Limit.episode(20)) == pytest.approx(20, rel=1e-6)
+    assert units.convert(Limit.episode(20), "discounted") == pytest.approx(20, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_impossible_settings_are_refused():
 
 def test_without_a_horizon_only_episode_limits_are_refused():
     units = Units(0.8, None)
-    assert units.discounted(Limit.per_step(0.1)) == pytest.approx(0.5)
-    assert units.normalised(Limit.discounted(0.5)) == pytest.approx(0.1)
+    assert units.convert(Limit.per_step(0.1), "discounted") == pytest.approx(0.5)
+    assert units.convert(Limit.discounted(0.5), "normalised") == pytest.approx(0.1)
     with pytest.raises(InputError, match="horizon"):
-        units.discounted(Limit.episode(20))
+        units.convert(Limit.episode(20), "discounted")
 
 
 @given(order=st.permutations(["speed", "heat", "torque"]))

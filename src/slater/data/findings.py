@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -47,13 +47,7 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with the fields of this class."""
-        return {
-            "severity": self.severity,
-            "field": self.field,
-            "message": self.message,
-            "count": self.count,
-            "rows": list(self.rows),
-        }
+        return {**asdict(self), "rows": list(self.rows)}
 
 
 @dataclass

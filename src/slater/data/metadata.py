@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,42 +66,27 @@ class Metadata:
     def from_json(cls, record: Mapping[str, Any]) -> Metadata:
         """Read what `to_json` wrote; anything of a wrong type is an `InputError` that names it."""
 
-        def integer(key: str) -> int | None:
+        def read(key: str, what: str, fits: Callable[[Any], bool]) -> Any:
             value = record.get(key)
-            if value is None:
-                return None
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(
-                    f"The metadata field {key} must be a whole number, at least 1, not {value!r}."
-                )
+            if value is not None and not fits(value):
+                raise InputError(f"The metadata field {key} must be {what}, not {value!r}.")
             return value
 
-        def bounds(key: str) -> tuple[float, ...] | None:
-            value = record.get(key)
-            if value is None:
-                return None
-            if not isinstance(value, (list, tuple)) or any(
-                isinstance(x, bool) or not isinstance(x, (int, float)) for x in value
-            ):
-                raise InputError(f"The metadata field {key} must be a list of numbers, not {value!r}.")
-            return tuple(float(x) for x in value)
+        def count(key: str) -> int | None:
+            return read(key, "a whole number, at least 1", lambda x: _number(x, int) and x >= 1)
 
-        env_id = record.get("env_id")
-        if env_id is not None and not isinstance(env_id, str):
-            raise InputError(f"The metadata field env_id must be text, not {env_id!r}.")
-        columns, named = record.get("columns"), record.get("action_names")
-        for key, listed in (("columns", columns), ("action_names", named)):
-            if listed is not None and not isinstance(listed, list):
-                raise InputError(f"The metadata field {key} must be a list, not {listed!r}.")
-        notes = record.get("notes") or {}
-        if not isinstance(notes, Mapping):
-            raise InputError(f"The metadata field notes must be an object, not {notes!r}.")
+        def bounds(key: str) -> tuple[float, ...] | None:
+            value = read(key, "a list of numbers", lambda x: _listed(x) and all(_number(y) for y in x))
+            return None if value is None else tuple(map(float, value))
+
+        columns, named = (read(key, "a list", _listed) for key in ("columns", "action_names"))
+        notes = read("notes", "an object", lambda x: isinstance(x, Mapping)) or {}
         return cls(
-            env_id=env_id,
-            horizon=integer("horizon"),
+            env_id=read("env_id", "text", lambda x: isinstance(x, str)),
+            horizon=count("horizon"),
             action_low=bounds("action_low"),
             action_high=bounds("action_high"),
-            num_actions=integer("num_actions"),
+            num_actions=count("num_actions"),
             columns=None if columns is None else tuple(Encoding.from_json(column) for column in columns),
             action_names=None if named is None else tuple(map(str, named)),
             step=None if record.get("step") is None else duration(record["step"]),
@@ -113,6 +98,14 @@ class Metadata:
         """What the entries of an observation of `count` numbers are called; None where nobody said."""
         names = [entry for column in self.columns or () for entry in column.entries]
         return names if len(names) == count else None
+
+
+def _number(value: object, kind: type | tuple[type, ...] = (int, float)) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _listed(value: object) -> bool:
+    return isinstance(value, list | tuple)
 
 
 def action_bounds(

@@ -129,17 +129,9 @@ class Units:
         """`limit` as an undiscounted sum over an episode of `horizon` steps."""
         return self.convert(limit, "episode")
 
-    def discounted(self, limit: Limit) -> float:
-        """`limit` as a discounted sum J: what critics and estimators of this setting compare with."""
-        return self.convert(limit, "discounted")
-
     def per_step(self, limit: Limit) -> float:
         """`limit` as a mean cost per step."""
         return self.convert(limit, "step")
-
-    def normalised(self, limit: Limit) -> float:
-        """`limit` as (1-gamma) J, the mean cost under the discounted occupancy."""
-        return self.convert(limit, "normalised")
 
     def thresholds(self, limits: Sequence[Limit], to: Quantity = "discounted") -> NDArray[np.float64]:
         """All limits in one unit, shape (I,): tau of the paper for the default."""

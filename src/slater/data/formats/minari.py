@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -198,12 +198,22 @@ class MinariReader(Reader):
             block.pop(role, None)
         for role, names in roles.items():
             if role != "costs":
-                fields = [_field(self.name, episode, name, number) for name in names]
-                if any(len(values) not in (steps, steps + 1) for values in fields):
-                    raise InputError(f"{self.name}, episode {number}: {role} has not {steps} entries.")
-                parts = [values[len(values) - steps :].reshape(steps, -1) for values in fields]
-                block[role] = np.concatenate(parts, axis=1)
+                block[role] = self._fields(episode, names, steps, number)
         return block
+
+    def _fields(
+        self, episode: Mapping[str, Any], names: Sequence[str], steps: int, number: int
+    ) -> NDArray[Any]:
+        """Fields of an episode side by side, (steps, width), without the entry of the reset."""
+        parts = []
+        for name in names:
+            values = _field(self.name, episode, name, number)
+            if len(values) not in (steps, steps + 1):
+                raise InputError(
+                    f"{self.name}, episode {number}: {name} has {len(values)} entries for {steps} steps."
+                )
+            parts.append(values[len(values) - steps :].reshape(steps, -1))
+        return np.concatenate(parts, axis=1)
 
     def _costs(self, episode: Mapping[str, Any], steps: int, number: int) -> NDArray[Any]:
         named = self._options.columns.get("costs")
@@ -219,17 +229,9 @@ class MinariReader(Reader):
                 f"{self.name}, episode {number}: infos has no cost (it has {listing(infos)}); "
                 "name the field in the column map, costs=infos/NAME."
             )
-        parts = []
-        for name in named:
-            values = _field(self.name, episode, name, number)
-            if len(values) not in (steps, steps + 1):
-                raise InputError(
-                    f"{self.name}, episode {number}: {name} has {len(values)} entries for {steps} steps."
-                )
-            parts.append(values[len(values) - steps :].reshape(steps, -1))
         if len(named) > 1 and self.cost_names is None:
             self.cost_names = tuple(name.rpartition("/")[2] for name in named)
-        return np.concatenate(parts, axis=1)
+        return self._fields(episode, named, steps, number)
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
         """Whole episodes, gathered until there are about `rows` rows."""
