@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -227,31 +228,23 @@ def _run(
     _check(policy, episodes, settings.seed, settings.discount)
     # Costs have names only once there is an environment, and a wrong id should fail here, not in a worker.
     env = make(env_id, **options)
-
-    def collect(ran: Iterator[Episode]) -> list[Episode]:
-        done = []
-        for episode in ran:
-            done.append(episode)
-            if progress is not None:
-                progress(episode)
-        return sorted(done, key=lambda episode: episode.index)
-
-    def run_in(pool: Workers) -> tuple[list[Episode], float]:
-        pool.prepare((policy, env_id, options, settings))
-        start = time.perf_counter()
-        return collect(pool.episodes(range(episodes))), time.perf_counter() - start
-
     try:
-        if isinstance(workers, Workers):
-            done, seconds = run_in(workers)
-        elif workers == 1:
-            start = time.perf_counter()
-            done = collect(run_episode(policy, env, index, settings) for index in range(episodes))
+        with ExitStack() as stack:
+            if workers == 1:
+                ran: Iterator[Episode] = (
+                    run_episode(policy, env, index, settings) for index in range(episodes)
+                )
+            else:
+                pool = workers if isinstance(workers, Workers) else stack.enter_context(Workers(workers))
+                pool.prepare((policy, env_id, options, settings))
+                ran = pool.episodes(range(episodes))
+            start, done = time.perf_counter(), []
+            for episode in ran:
+                done.append(episode)
+                if progress is not None:
+                    progress(episode)
             seconds = time.perf_counter() - start
-        else:
-            with Workers(workers) as pool:
-                done, seconds = run_in(pool)
-        return done, env.cost_names, seconds
+        return sorted(done, key=lambda episode: episode.index), env.cost_names, seconds
     finally:
         env.close()
 

@@ -11,11 +11,13 @@ that is loaded can run code, and a controller does not need the framework that t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from slater.encoding import Encoding, encode_rows, is_table
+from slater.errors import InputError
 from slater.policy.contract import Contract, RangeCheck, check_range
 
 __all__ = ["Actor", "Described", "Memoryless", "MemorylessActor", "Policy", "SavedPolicy"]
@@ -75,10 +77,45 @@ class Described:
     def predict(
         self, rows: Any, *, seed: int = 0, deterministic: bool = False, episode: ArrayLike | None = None
     ) -> NDArray[Any]:
-        """Actions for many rows of a table, raw, or of an array; see `slater.policy.predicting.predict`."""
-        from slater.policy.predicting import predict
+        """Actions for N rows: (N, action_dim), or (N,) if discrete, by name where the data named them.
 
-        return predict(self, rows, seed=seed, deterministic=deterministic, episode=episode)
+        rows: a pandas, Polars or Arrow table, a dict of columns (or of one row), a list of dicts, with the
+        columns of the data that the policy was learned from, raw; or an array (N, obs_dim). episode: (N,)
+        labels: the rows of an episode, in the order of time, are played by one member of a mixture; without
+        it each row draws its own, and a policy that remembers its episode, by its own actions, refuses to
+        act. seed: of all draws; deterministic: the likeliest action rather than a drawn one.
+        """
+        about, rng, acting = self.contract, np.random.default_rng(seed), cast(Policy, self)
+        if not is_table(rows):
+            observations = np.atleast_2d(np.asarray(rows))
+        elif about is None:
+            raise InputError(
+                "this policy does not say which columns it takes; give observations as an array."
+            )
+        else:
+            observations = encode_rows(
+                about.columns or tuple(Encoding(entry.name) for entry in about.observations), rows
+            )
+        if episode is None:
+            if any(hasattr(member, "history") for member in getattr(self, "members", (self,))):
+                raise InputError(
+                    "this policy remembers its episode: give whole episodes in the order of time, and a "
+                    "label per row, as episode=."
+                )
+            actions = acting.act(observations, rng=rng, deterministic=deterministic)
+        else:
+            labels = np.asarray(episode).reshape(-1).tolist()
+            if len(labels) != len(observations):
+                raise InputError(
+                    f"{len(labels)} labels of episodes for {len(observations)} rows; give one per row."
+                )
+            actors = {x: acting.begin(rng=rng, deterministic=deterministic) for x in dict.fromkeys(labels)}
+            pairs = zip(labels, observations, strict=True)
+            actions = np.stack([np.asarray(actors[label].act(row)) for label, row in pairs])
+        names = () if about is None else about.action_names
+        if about is not None and about.num_actions is not None and len(names) == about.num_actions:
+            return np.array(names, dtype=object)[np.asarray(actions)]
+        return np.asarray(actions)
 
 
 @dataclass(frozen=True)

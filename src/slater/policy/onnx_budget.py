@@ -35,7 +35,7 @@ def memory_entry(graph: Graph, history: History) -> StateEntry:
     seen = graph.node("Concat", ["observation", taken], axis=1)
     seen = graph.node("Sub", [seen, graph.constant(history.centre)])
     seen = graph.node("Div", [seen, graph.constant(history.spread)])
-    column = graph.node("Slice", [seen, graph.ints([0]), graph.ints([1]), graph.ints([1])])
+    column = graph.columns(seen, 0, 1)
     one = graph.node("Add", [graph.node("Mul", [column, graph.number(0.0)]), graph.number(1.0)])
     decay, gain = map(graph.constant, history.weights)
     more = graph.node("Mul", [gain, graph.node("Concat", [one, seen, seen, seen], axis=1)])
@@ -77,8 +77,7 @@ def switching_graph(graph: Graph, name: str, policy: SwitchingPolicy) -> Built:
     if budget.ends == "horizon":
         entry = graph.node("Sub", [graph.node("Mul", [time, graph.number(2.0 / budget.horizon)]),
                                    graph.number(1.0)])  # fmt: skip
-        column = graph.node("Mul", [graph.node("Slice", [obs, graph.ints([0]), graph.ints([1]),
-                                                         graph.ints([1])]), graph.number(0.0)])  # fmt: skip
+        column = graph.node("Mul", [graph.columns(obs, 0, 1), graph.number(0.0)])
         obs = graph.node("Concat", [obs, graph.node("Add", [column, entry])], axis=1)
     proposed, flat = _proposed(graph, name, policy, obs)
     rows = graph.node("Tile", [graph.at(obs, 1), graph.ints([1, heads, 1])])
@@ -107,9 +106,7 @@ def switching_graph(graph: Graph, name: str, policy: SwitchingPolicy) -> Built:
     if policy.low is None or policy.high is None:
         action = graph.reshaped(graph.node("GatherElements", [proposed, best], axis=1), -1)
     else:
-        index = graph.node("Tile", [graph.at(best, 2), graph.ints([1, 1, size])])
-        taken = graph.reshaped(graph.node("GatherElements", [proposed, index], axis=1), -1, size)
-        action = graph.stretched(name, taken, policy.low, policy.high)
+        action = graph.stretched(name, graph.row(proposed, best, size), policy.low, policy.high)
     state = (
         StateEntry("time", None, 0, _next_time(graph)),
         StateEntry("left", (costs,), budget.start(policy.limits).tolist(), left),
@@ -127,11 +124,7 @@ def _proposed(graph: Graph, name: str, policy: SwitchingPolicy, obs: str) -> tup
     if policy.low is None:
         taken = graph.node("ArgMax", [graph.node("Add", [out, "noise"])], axis=2, keepdims=0)
         return taken, graph.reshaped(taken, -1, 1)
-    graph.node(
-        "Split", [out, graph.ints([size, size])], outputs=[f"{name}.mean", f"{name}.log_std"], axis=2
-    )  # fmt: skip
-    std = graph.node("Exp", [graph.clip(f"{name}.log_std", *policy.log_std_range)])
-    drawn = graph.node("Add", [f"{name}.mean", graph.node("Mul", [std, "noise"])])
+    drawn = graph.drawn(out, size, policy.log_std_range, "noise", axis=2)
     taken = graph.node("Tanh", [drawn])
     return taken, graph.reshaped(taken, -1, size)
 
@@ -150,9 +143,7 @@ def sequence_graph(graph: Graph, name: str, policy: SequencePolicy) -> Built:
         togo = graph.node("Min", [graph.node("Max", [togo, least]), most])
     centred = graph.node("Sub", [togo, graph.constant(policy.targets.centre)])
     scaled = graph.node("Div", [centred, graph.constant(policy.targets.spread)])
-    graph.node(
-        "Split", [scaled, graph.ints([1, costs])], outputs=[f"{name}.return", f"{name}.costs"], axis=1
-    )  # fmt: skip
+    to_earn, to_spend = graph.split(scaled, (1, costs))
     last_time = len(policy.arrays["embed.time"]) - 1
     when = graph.node("Gather", [arrays["embed.time"],
                                  graph.node("Min", ["time", graph.ints(last_time)])], axis=0)  # fmt: skip
@@ -166,11 +157,10 @@ def sequence_graph(graph: Graph, name: str, policy: SequencePolicy) -> Built:
 
     obs = graph.normalised(name, policy.obs_mean, policy.obs_std)
     # a context that is full drops its oldest steps
-    length = graph.node("Gather", [graph.node("Shape", ["tokens"]), graph.ints([1])], axis=0)
-    full = graph.node("GreaterOrEqual", [length, graph.ints([4 * policy.context])])
+    full = graph.node("GreaterOrEqual", [graph.length("tokens"), graph.ints([4 * policy.context])])
     drop = graph.node("Where", [full, graph.ints([4 * policy.jump]), graph.ints([0])])
     kept = graph.node("Slice", ["tokens", drop, graph.ints([2**31]), graph.ints([1])])
-    parts = [token(0, f"{name}.return"), token(1, f"{name}.costs"), token(2, obs)]
+    parts = [token(0, to_earn), token(1, to_spend), token(2, obs)]
     context = graph.node("Concat", [kept, *parts], axis=1)
     outputs = _transformed(graph, policy, arrays, context, width)
     size = len(policy.arrays["embed.action_weight"])
@@ -178,10 +168,7 @@ def sequence_graph(graph: Graph, name: str, policy: SequencePolicy) -> Built:
         action = graph.node("ArgMax", [graph.node("Add", [outputs, "noise"])], axis=1, keepdims=0)
         choice = graph.node("Gather", [graph.constant(np.eye(size)), action], axis=0)
     else:
-        graph.node("Split", [outputs, graph.ints([size, size])],
-                   outputs=[f"{name}.mean", f"{name}.log_std"], axis=1)  # fmt: skip
-        std = graph.node("Exp", [graph.clip(f"{name}.log_std", *policy.log_std_range)])
-        drawn = graph.node("Add", [f"{name}.mean", graph.node("Mul", [std, "noise"])])
+        drawn = graph.drawn(outputs, size, policy.log_std_range, "noise", axis=1)
         choice = graph.clip(drawn, -1.0, 1.0)
         action = graph.stretched(name, choice, policy.low, policy.high)
     grown = graph.node("Concat", [context, token(3, choice)], axis=1)
@@ -206,7 +193,7 @@ def _normed(graph: Graph, x: str, policy: SequencePolicy, name: str) -> str:
 def _transformed(graph: Graph, policy: SequencePolicy, arrays: Any, x: str, width: int) -> str:
     """Action outputs at the last token, (batch, outputs)."""
     size, longest = width // policy.heads, 4 * policy.context
-    length = graph.node("Gather", [graph.node("Shape", [x]), graph.ints([1])], axis=0)
+    length = graph.length(x)
     future = np.where(np.tri(longest) > 0, 0.0, -1e9)
     ends = graph.node("Concat", [length, length], axis=0)
     mask = graph.node("Slice", [graph.constant(future), graph.ints([0, 0]), ends, graph.ints([0, 1])])

@@ -30,7 +30,6 @@ from slater.disk import write_atomic
 from slater.errors import InputError
 from slater.policy.base import SavedPolicy
 from slater.policy.candidates import CandidatesPolicy
-from slater.policy.layers import Layers
 from slater.policy.mixture import Mixture
 from slater.policy.networks import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy
 from slater.policy.onnx_budget import memory_entry, sequence_graph, switching_graph
@@ -63,18 +62,15 @@ def save_onnx(
             "writing ONNX needs the package onnx; install it with: pip install 'slater-rl[onnx]'"
         ) from error
     policy = lone(policy)
-    members = policy.members if isinstance(policy, Mixture) else (policy,)
+    members: tuple[Any, ...] = policy.members if isinstance(policy, Mixture) else (policy,)
     histories = [getattr(member, "history", None) for member in members]
     if any(history != histories[0] for history in histories):
         raise InputError("the members of this mixture remember different things; export them one by one.")
     members = tuple(m.policy if isinstance(m, RememberingPolicy) else m for m in members)
     graph = Graph(max(getattr(member, "components", 0) for member in members))
-    entries = _obs_dim(members[0])
+    entries = len(members[0].obs_mean) if histories[0] is None else histories[0].entries
     if histories[0] is not None:
-        entries, graph.observation = (
-            histories[0].entries,
-            graph.node("Concat", ["observation", "memory"], axis=1),
-        )
+        graph.observation = graph.node("Concat", ["observation", "memory"], axis=1)
     built = [_member(graph, f"m{index}", member) for index, member in enumerate(members)]
     if len({(b.noise_shape, b.discrete) for b in built}) != 1:
         raise InputError("the members of this mixture take different kinds of noise; export them one by one.")
@@ -89,14 +85,10 @@ def save_onnx(
     state = first.state
     if histories[0] is not None:
         state = (*state, memory_entry(graph, histories[0]))
-    action_shape: list[str | int] = ["batch"] if first.discrete else ["batch", _action_dim(members[0])]
+    action_shape = ["batch", *([] if first.discrete else [len(members[0].low)])]
     real, whole = TensorProto.FLOAT, TensorProto.INT64
     inputs = [
-        helper.make_tensor_value_info(
-            "observation",
-            real,
-            ["batch", entries],
-        ),
+        helper.make_tensor_value_info("observation", real, ["batch", entries]),
         helper.make_tensor_value_info("noise", real, ["batch", *first.noise_shape]),
     ]
     outputs = [helper.make_tensor_value_info("action", whole if first.discrete else real, action_shape)]
@@ -141,13 +133,11 @@ def lone(policy: SavedPolicy | Mixture) -> SavedPolicy | Mixture:
 
 def _member(graph: Graph, name: str, member: SavedPolicy) -> Built:
     if isinstance(member, GaussianPolicy):
-        return _gaussian(graph, name, member)
+        return _drawn(graph, name, member, _outputs(graph, name, member))
     if isinstance(member, GaussianMixturePolicy):
         return _gaussian_mixture(graph, name, member)
     if isinstance(member, CategoricalPolicy):
-        obs = graph.normalised(name, member.obs_mean, member.obs_std)
-        logits = graph.network(name, obs, _layers(member))
-        noisy = graph.node("Add", [logits, "noise"])
+        noisy = graph.node("Add", [_outputs(graph, name, member), "noise"])
         drawn = graph.node("ArgMax", [noisy], axis=1, keepdims=0)
         return Built(drawn, (member.weights[-1].shape[1],), True, "Gumbel")
     if isinstance(member, CandidatesPolicy):
@@ -162,10 +152,10 @@ def _member(graph: Graph, name: str, member: SavedPolicy) -> Built:
     )
 
 
-def _gaussian(graph: Graph, name: str, member: GaussianPolicy) -> Built:
-    """tanh(mean + exp(clip(log std)) noise), stretched to the box."""
+def _outputs(graph: Graph, name: str, member: Any) -> str:
+    """The outputs of a policy's network for the observation."""
     obs = graph.normalised(name, member.obs_mean, member.obs_std)
-    return _drawn(graph, name, member, graph.network(name, obs, _layers(member)))
+    return graph.network(name, obs, tuple(zip(member.weights, member.biases, strict=True)))
 
 
 #: cumulative chances that a float tells from 0 and from 1
@@ -174,36 +164,25 @@ LEAST_CHANCE, MOST_CHANCE = 1e-7, 1.0 - 6e-8
 
 def _gaussian_mixture(graph: Graph, name: str, member: GaussianMixturePolicy) -> Built:
     """The component of the largest logit plus Gumbel noise; then as a Gaussian."""
-    obs = graph.normalised(name, member.obs_mean, member.obs_std)
-    out, count, size = graph.network(name, obs, _layers(member)), member.components, len(member.low)
-    parts = graph.ints([count, 2 * count * size])
-    graph.node("Split", [out, parts], outputs=[f"{name}.logits", f"{name}.moments"], axis=1)
-    z = graph.node("Slice", ["noise", graph.ints([0]), graph.ints([count]), graph.ints([1])])
+    count, size = member.components, len(member.low)
+    logits, moments = graph.split(_outputs(graph, name, member), (count, 2 * count * size))
+    z = graph.columns("noise", 0, count)
     erf = graph.node("Erf", [graph.node("Mul", [z, graph.number(0.5**0.5)])])
     chance = graph.node("Mul", [graph.node("Add", [erf, graph.number(1.0)]), graph.number(0.5)])
     rate = graph.node("Log", [graph.clip(chance, LEAST_CHANCE, MOST_CHANCE)])
     gumbel = graph.node("Log", [graph.node("Neg", [rate])])  # less one sign: it is subtracted
-    noisy = graph.node("Sub", [f"{name}.logits", gumbel])
-    which = graph.node("Unsqueeze", [graph.node("ArgMax", [noisy], axis=1, keepdims=1), graph.ints([2])])
-    index = graph.node("Tile", [which, graph.ints([1, 1, 2 * size])])
-    moments = graph.node("Reshape", [f"{name}.moments", graph.ints([-1, count, 2 * size])])
-    own = graph.node("Squeeze", [graph.node("GatherElements", [moments, index], axis=1), graph.ints([1])])
+    noisy = graph.node("Sub", [logits, gumbel])
+    which = graph.node("ArgMax", [noisy], axis=1, keepdims=1)
+    own = graph.row(graph.reshaped(moments, -1, count, 2 * size), which, 2 * size)
     return _drawn(graph, name, member, own)
 
 
 def _drawn(graph: Graph, name: str, member: GaussianPolicy | GaussianMixturePolicy, moments: str) -> Built:
     """An action by mean and log standard deviation, (batch, 2 action_dim)."""
     size = len(member.low)
-    halves = [f"{name}.mean", f"{name}.log_std"]
-    graph.node("Split", [moments, graph.ints([size, size])], outputs=halves, axis=1)
-    std = graph.node("Exp", [graph.clip(halves[1], *member.log_std_range)])
-    before = graph.node("Add", [halves[0], graph.node("Mul", [std, graph.last_noise(size)])])
+    before = graph.drawn(moments, size, member.log_std_range, graph.last_noise(size), axis=1)
     action = graph.stretched(name, graph.node("Tanh", [before]), member.low, member.high)
     return Built(action, (graph.components + size,), False, "standard normal")
-
-
-def _layers(member: Any) -> Layers:
-    return tuple(zip(member.weights, member.biases, strict=True))
 
 
 def _candidates(graph: Graph, name: str, member: CandidatesPolicy) -> Built:
@@ -211,23 +190,17 @@ def _candidates(graph: Graph, name: str, member: CandidatesPolicy) -> Built:
     obs_dim, actions = len(member.obs_mean), len(member.low)
     latent, n = len(member.decoder[0][0]) - obs_dim, member.samples
     obs = graph.normalised(name, member.obs_mean, member.obs_std)
-    tiled = graph.node("Tile", [graph.node("Unsqueeze", [obs, graph.ints([1])]), graph.ints([1, n, 1])])
-    rows = graph.node("Reshape", [tiled, graph.ints([-1, obs_dim])])
-    z = graph.node(
-        "Reshape", [graph.clip("noise", -member.latent_cut, member.latent_cut), graph.ints([-1, latent])]
-    )
+    rows = graph.reshaped(graph.node("Tile", [graph.at(obs, 1), graph.ints([1, n, 1])]), -1, obs_dim)
+    z = graph.reshaped(graph.clip("noise", -member.latent_cut, member.latent_cut), -1, latent)
     joined = graph.node("Concat", [rows, z], axis=1)
     v = graph.node("Tanh", [graph.network(f"{name}.decoder", joined, member.decoder)])
-    shift = graph.network(
-        f"{name}.perturbation", graph.node("Concat", [rows, v], axis=1), member.perturbation
-    )
+    beside = graph.node("Concat", [rows, v], axis=1)
+    shift = graph.network(f"{name}.perturbation", beside, member.perturbation)
     moved = graph.node("Mul", [graph.node("Tanh", [shift]), graph.number(member.phi)])
     proposed = graph.clip(graph.node("Add", [v, moved]), -1.0, 1.0)
     x, score = graph.node("Concat", [rows, proposed], axis=1), ""
     for u, lean in enumerate(member.leans):
-        pair = [
-            graph.network(f"{name}.critic_{k}", x, member.critics[k]) for k in (2 * u, 2 * u + 1)
-        ]  # fmt: skip
+        pair = [graph.network(f"{name}.critic_{k}", x, member.critics[k]) for k in (2 * u, 2 * u + 1)]
         least = graph.node("Mul", [graph.node("Min", pair), graph.number(lean)])
         most = graph.node("Mul", [graph.node("Max", pair), graph.number(1.0 - lean)])
         value = graph.node("Add", [least, most])
@@ -236,19 +209,7 @@ def _candidates(graph: Graph, name: str, member: CandidatesPolicy) -> Built:
         else:
             priced = graph.node("Mul", [value, graph.number(float(member.multipliers[u - 1]))])
             score = graph.node("Sub", [score, priced])
-    best = graph.node("ArgMax", [graph.node("Reshape", [score, graph.ints([-1, n])])], axis=1, keepdims=1)
-    by_state = graph.node("Reshape", [proposed, graph.ints([-1, n, actions])])
-    index = graph.node(
-        "Tile", [graph.node("Unsqueeze", [best, graph.ints([2])]), graph.ints([1, 1, actions])]
-    )
-    chosen = graph.node("Squeeze", [graph.node("GatherElements", [by_state, index], axis=1), graph.ints([1])])
+    best = graph.node("ArgMax", [graph.reshaped(score, -1, n)], axis=1, keepdims=1)
+    chosen = graph.row(graph.reshaped(proposed, -1, n, actions), best, actions)
     action = graph.stretched(name, chosen, member.low, member.high)
     return Built(action, (n, latent), False, "standard normal")
-
-
-def _obs_dim(member: Any) -> int:
-    return len(member.obs_mean)
-
-
-def _action_dim(member: Any) -> int:
-    return len(member.low) if hasattr(member, "low") else 0

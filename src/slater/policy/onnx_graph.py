@@ -99,12 +99,33 @@ class Graph:
         """The value cut to [low, high]."""
         return self.node("Clip", [x, self.number(low), self.number(high)])
 
+    def columns(self, x: str, first: int, last: int) -> str:
+        """The columns first .. last-1."""
+        return self.node("Slice", [x, self.ints([first]), self.ints([last]), self.ints([1])])
+
+    def length(self, x: str) -> str:
+        """The length of the second axis, (1,)."""
+        return self.node("Gather", [self.node("Shape", [x]), self.ints([1])], axis=0)
+
+    def split(self, x: str, sizes: Sequence[int], axis: int = 1) -> list[str]:
+        """Parts of these sizes."""
+        names = [f"v{len(self.nodes)}.{part}" for part in range(len(sizes))]
+        self.node("Split", [x, self.ints(sizes)], outputs=names, axis=axis)
+        return names
+
+    def drawn(
+        self, moments: str, size: int, log_std_range: tuple[float, float], noise: str, axis: int
+    ) -> str:
+        """Mean plus noise times the exponential of the clipped log deviation; both side by side on `axis`."""
+        mean, log_std = self.split(moments, (size, size), axis)
+        std = self.node("Exp", [self.clip(log_std, *log_std_range)])
+        return self.node("Add", [mean, self.node("Mul", [std, noise])])
+
     def last_noise(self, size: int) -> str:
         """The noise of the action itself, (batch, size): the columns that draw no component."""
         if not self.components:
             return "noise"
-        bounds = [self.ints([self.components]), self.ints([self.components + size]), self.ints([1])]
-        return self.node("Slice", ["noise", *bounds])
+        return self.columns("noise", self.components, self.components + size)
 
     def normalised(self, name: str, obs_mean: NDArray[Any], obs_std: NDArray[Any]) -> str:
         """(observation - mean) / std."""
@@ -121,6 +142,11 @@ class Graph:
     def reshaped(self, x: str, *shape: int) -> str:
         """In another shape; 0 keeps a length, -1 is what is left."""
         return self.node("Reshape", [x, self.ints(list(shape))])
+
+    def row(self, x: str, which: str, width: int) -> str:
+        """Of x, (batch, n, width), one row each, (batch, width); which: (batch, 1)."""
+        index = self.node("Tile", [self.at(which, 2), self.ints([1, 1, width])])
+        return self.node("Squeeze", [self.node("GatherElements", [x, index], axis=1), self.ints([1])])
 
     def at(self, x: str, axis: int) -> str:
         """With one axis more."""
