@@ -17,7 +17,7 @@ from slater.data.checks import Inspector
 from slater.data.dataset import OPTIONAL_FIELDS, Dataset, Fingerprint, Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.findings import Findings, Report
-from slater.data.formats.base import BLOCK_ROWS, Notes, Reader, ReadOptions, Writer, read_options
+from slater.data.formats.base import BLOCK_ROWS, Notes, Reader, ReadOptions, read_options
 from slater.data.formats.known import SUFFIXES, open_reader, writer_for
 from slater.data.formats.store import is_store, settle
 from slater.data.missing import Missing, MissingValues
@@ -249,19 +249,9 @@ def inspect(path: str | Path, options: ReadOptions | None = None) -> Report:
 
 
 def _refuse_existing(target: str | Path, overwrite: bool) -> None:
+    """Asked before a writer is made, and after: a store's is locked then, and another may have finished."""
     if not overwrite and not str(target).startswith("minari:") and Path(target).exists():
         raise InputError(f"{target} is already there; remove it, or say that it may be overwritten.")
-
-
-def _begin(target: str | Path, notes: Notes, overwrite: bool) -> Writer:
-    """A writer; a store has its lock now, so one that another process finished meanwhile is seen."""
-    writer = writer_for(target, notes)
-    try:
-        _refuse_existing(target, overwrite)
-    except InputError:
-        writer.abandon()
-        raise
-    return writer
 
 
 def convert(
@@ -289,11 +279,12 @@ def convert(
     with opened.reader:
         layout = opened.require_layout()
         total = next((c.rows for c in opened.reader.columns.values() if c.rows is not None), None)
-        writer = _begin(target, Notes(opened.metadata, layout.cost_names, layout.discrete), overwrite)
+        notes = Notes(opened.metadata, layout.cost_names, layout.discrete)
         content = Fingerprint(layout.cost_names)
         counter = EpisodeCounter(len(layout.cost_names), opened.metadata.horizon)
         done = 0
-        try:
+        with writer_for(target, notes) as writer:
+            _refuse_existing(target, overwrite)
             for rows in opened.rows():
                 if bare:
                     rows = {name: array for name, array in rows.items() if name not in OPTIONAL_FIELDS}
@@ -304,10 +295,7 @@ def convert(
                 if progress is not None:
                     progress(done, total)
             opened.report.raise_errors()
-        except BaseException:
-            writer.abandon()
-            raise
-        writer.finish(content.hexdigest())
+            writer.finish(content.hexdigest())
     return opened.report, counter.finish()
 
 
@@ -315,11 +303,8 @@ def save(dataset: Dataset, path: str | Path, *, overwrite: bool = False) -> None
     """Write a dataset in the format that the name of `path` says."""
     settle(Path(path))
     _refuse_existing(path, overwrite)
-    writer = _begin(path, Notes(dataset.metadata, dataset.cost_names, dataset.discrete), overwrite)
-    try:
+    with writer_for(path, Notes(dataset.metadata, dataset.cost_names, dataset.discrete)) as writer:
+        _refuse_existing(path, overwrite)
         for start in range(0, dataset.size, BLOCK_ROWS):
             writer.write(dataset.rows(start, start + BLOCK_ROWS))
-    except BaseException:
-        writer.abandon()
-        raise
-    writer.finish(dataset.fingerprint)
+        writer.finish(dataset.fingerprint)

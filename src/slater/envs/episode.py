@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,23 +83,15 @@ def _call_policy(what: str, index: int, step: int, function: Any, *args: Any, **
         ) from error
 
 
-class _Step(NamedTuple):
-    observation: NDArray[Any]
-    action: Any = None
-    reward: float = 0.0
-    cost: float = 0.0
-    costs: NDArray[np.float64] | None = None
-
-
-def _joined(steps: list[_Step]) -> Transitions:
-    taken = steps[1:]
-    actions = np.array([step.action for step in taken])
+def _joined(seen: list[Any], taken: list[Any], brought: list[NDArray[np.float64]]) -> Transitions:
+    """brought: of each step reward, scalar cost and named costs."""
+    actions, gained = np.array(taken), np.array(brought, dtype=np.float32)
     return Transitions(
-        observations=np.array([step.observation for step in steps], dtype=np.float32),
+        observations=np.array(seen, dtype=np.float32),
         actions=actions.astype(np.int32 if actions.ndim == 1 else np.float32),
-        rewards=np.array([step.reward for step in taken], dtype=np.float32),
-        cost=np.array([step.cost for step in taken], dtype=np.float32),
-        costs=np.array([step.costs for step in taken], dtype=np.float32),
+        rewards=gained[:, 0],
+        cost=gained[:, 1],
+        costs=gained[:, 2:],
     )
 
 
@@ -141,7 +133,7 @@ def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSe
     highest_at = np.zeros(1 + count, dtype=np.int64)
     weight = 1.0
     told = _costs_for(actor, env.cost_names)
-    steps = [_Step(observation)] if settings.record else []
+    seen, taken, gained = [observation], list[Any](), list[NDArray[np.float64]]()
     for step in range(STEP_CAP):
         action = _call_policy("act", index, step, actor.act, observation)
         try:
@@ -159,7 +151,9 @@ def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSe
         discounted += weight * brought
         weight *= settings.discount
         if settings.record:
-            steps.append(_Step(observation, action, reward, info["cost"], step_costs))
+            seen.append(observation)
+            taken.append(action)
+            gained.append(brought)
         _call_policy("observe", index, step, actor.observe, reward, told(step_costs, info["cost"]))
         if terminated or truncated:
             return Episode(
@@ -175,7 +169,7 @@ def run_episode(policy: Policy, env: ConstrainedEnv, index: int, settings: RunSe
                 lowest=lowest,
                 highest=highest,
                 highest_at=highest_at,
-                transitions=_joined(steps) if settings.record else None,
+                transitions=_joined(seen, taken, gained) if settings.record else None,
             )
     raise InputError(
         f"episode {index} of {env.env_id} did not end in {STEP_CAP} steps; give max_episode_steps."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import json
@@ -19,6 +20,7 @@ __all__ = ["IDS", "gymnasium_id", "make", "register", "split_id"]
 _BULLET_TASKS = tuple(
     f"{agent}{task}" for agent in ("Ball", "Car", "Drone", "Ant") for task in ("Run", "Circle")
 )
+_CLASSES = {"bullet": "BulletEnv", "rwrl": "RWRLEnv"}
 _RWRL_DOMAINS = ("cartpole", "walker", "quadruped", "humanoid")
 
 #: The environments with a name of ours; any Gymnasium id and any `module:callable` work too.
@@ -63,7 +65,7 @@ def make(env_id: str, **options: Any) -> ConstrainedEnv:
     family, _, task = name.partition("/")
     env: Any
     if name in IDS:
-        source = _own_class(family)
+        source = getattr(importlib.import_module(f"slater.envs.{family}"), _CLASSES[family])
         unknown = sorted(set(options) - set(inspect.signature(source).parameters))
         if unknown:
             raise InputError(f"{name} has no option {unknown[0]!r}.")
@@ -105,13 +107,3 @@ def register() -> None:
                 gymnasium_id(env_id), f"{__name__}:make", order_enforce=False, disable_env_checker=True,
                 kwargs={"env_id": env_id},
             )  # fmt: skip
-
-
-def _own_class(family: str) -> Any:
-    if family == "bullet":
-        from slater.envs.bullet import BulletEnv
-
-        return BulletEnv
-    from slater.envs.rwrl import RWRLEnv
-
-    return RWRLEnv

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,7 +249,17 @@ class Reader(ABC):
 
 
 class Writer(ABC):
-    """A file being written: rows in blocks, then `finish`; a failure leaves no half file behind."""
+    """A file being written, in a `with` statement: rows in blocks, then `finish`.
+
+    What is raised inside, here or by the writer, leaves no half file behind.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.abandon()
 
     @abstractmethod
     def write(self, rows: Block) -> None:
@@ -259,9 +269,9 @@ class Writer(ABC):
     def finish(self, fingerprint: str) -> None:
         """Complete the file and put it in its place."""
 
-    @abstractmethod
     def abandon(self) -> None:
-        """Remove what was written so far."""
+        """Remove what was written so far; nothing, where rows are kept in memory to the end."""
+        return
 
 
 def damaged(path: Path | str, error: BaseException, kind: str) -> NoReturn:

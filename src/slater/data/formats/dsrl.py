@@ -333,7 +333,6 @@ class DsrlWriter(Writer):
     def _raise_error(self) -> None:
         error = self._bytes.error
         if error is not None:
-            self.abandon()
             raise InputError(f"{self._path} cannot be written: {error.strerror or error}.")
 
     def finish(self, fingerprint: str) -> None:
@@ -348,7 +347,6 @@ class DsrlWriter(Writer):
         try:
             os.replace(self._partial, self._path)
         except OSError as error:
-            self.abandon()
             raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
 
     def abandon(self) -> None:

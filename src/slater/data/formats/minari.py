@@ -384,7 +384,3 @@ class MinariWriter(Writer):
                 )
             )
         return buffers
-
-    def abandon(self) -> None:
-        """Forget the rows; nothing was written."""
-        self._blocks = []

@@ -131,7 +131,3 @@ class NpzWriter(Writer):
         except OSError as error:
             partial.unlink(missing_ok=True)
             raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
-
-    def abandon(self) -> None:
-        """Forget the rows; nothing was written."""
-        self._blocks = []

@@ -171,14 +171,12 @@ class StoreWriter(Writer):
         try:
             records.tofile(self._file)
         except OSError as error:
-            self.abandon()
             raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
         self._size += len(records)
 
     def finish(self, fingerprint: str) -> None:
         """Write the header, the episodes and the notes, and put the folder in its place."""
         if self._dtype is None:
-            self.abandon()
             raise InputError(f"{self._path} would hold no rows.")
         episodes = self._counter.finish()
         try:
@@ -207,11 +205,7 @@ class StoreWriter(Writer):
                 _to_disk(written)
             self._put_in_place()
         except OSError as error:
-            self.abandon()
             raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
-        except BaseException:
-            self.abandon()
-            raise
         self._held.close()
 
     def _put_in_place(self) -> None:

@@ -48,7 +48,6 @@ class TableWriter(Writer):
                 self._writer = self._open(table.schema)
             self._writer.write_table(table)
         except (OSError, self._arrow.ArrowException) as error:
-            self.abandon()
             raise InputError(f"{self._path} cannot be written: {error}.") from None
 
     def _open(self, schema: Any) -> Any:
@@ -70,7 +69,6 @@ class TableWriter(Writer):
                 self._writer.close()
             os.replace(self._partial, self._path)
         except (OSError, self._arrow.ArrowException) as error:
-            self.abandon()
             raise InputError(f"{self._path} cannot be written: {error}.") from None
 
     def abandon(self) -> None:
