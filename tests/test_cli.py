@@ -12,7 +12,7 @@ import pytest
 
 from slater import tabular as tab
 from slater.cli import COMMANDS, main
-from slater.tabular.files import load_problem, save_model
+from slater.tabular.files import MODEL_FIELDS, load_problem
 
 
 def call(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
@@ -97,7 +97,8 @@ def test_own_model_and_own_log(tmp_path: Path, capsys: pytest.CaptureFixture[str
     rng = np.random.default_rng(0)
     cmdp = tab.paper_cmdp(rng)
     model = tmp_path / "model.npz"
-    save_model(model, cmdp, tab.half_optimal_behaviour(cmdp))
+    fields = {name: np.asarray(getattr(cmdp, name)) for name in (*MODEL_FIELDS, "start")}
+    np.savez(model, **fields, behaviour=tab.half_optimal_behaviour(cmdp))
     loaded = load_problem(model)
     assert isinstance(loaded, tuple)
     np.testing.assert_allclose(loaded[0].transition, cmdp.transition, atol=1e-15)

@@ -107,7 +107,8 @@ def test_a_full_disk_gives_one_sentence_and_leaves_nothing_behind(tmp_path, name
     """The kernel refuses to write more than 20 kB to a file, as a full disk would."""
     save(walk(episodes=200), tmp_path / "source.npz")
     program = (
-        "import resource, sys; from slater.cli import main; "
+        # nor may the limit leave half a compiled module behind, where none was compiled before
+        "import resource, sys; sys.dont_write_bytecode = True; from slater.cli import main; "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
         "sys.exit(main(['data', 'convert', *sys.argv[1:]]))"
     )

@@ -93,11 +93,6 @@ class StoredDataset(Logged):
         return self.episodes.source
 
     @property
-    def has_propensity(self) -> bool:
-        """Whether the rows hold the propensity of their action; `blocks` then gives it."""
-        return "propensity" in (self._notes.dtype.names or ())
-
-    @property
     def horizon(self) -> int:
         """Steps of a full episode: as stated, or those of the longest episode."""
         return self.metadata.horizon or int(self._all_episodes.lengths.max())

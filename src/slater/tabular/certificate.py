@@ -49,25 +49,13 @@ class Certificate:
     estimated: bool
 
 
-def certify(cmdp: CMDP, mixture: Mixture, multipliers: Float, multiplier_bound: float) -> Certificate:
+def certify(
+    cmdp: CMDP, mixture: Mixture, multipliers: Float, multiplier_bound: float, *, estimated: bool = False
+) -> Certificate:
     """The certificate on a known model; `multipliers` `(I,)` need not be optimal.
 
     If they sum to more than `multiplier_bound`, it is raised to their sum, or the gap could be negative.
     """
-    return _certify(cmdp, mixture, multipliers, multiplier_bound, estimated=False)
-
-
-def estimate_certificate(
-    data: Counts, mixture: Mixture, multipliers: Float, multiplier_bound: float
-) -> Certificate:
-    """The same from data alone: on the empirical model, with unseen pairs counted at their worst."""
-    model = data.model("pessimistic")
-    return _certify(model, mixture.extended(model.num_states), multipliers, multiplier_bound, estimated=True)
-
-
-def _certify(
-    cmdp: CMDP, mixture: Mixture, multipliers: Float, multiplier_bound: float, *, estimated: bool
-) -> Certificate:
     multipliers = as_array("multipliers", multipliers, (cmdp.num_costs,))
     check_range("multipliers", multipliers, 0.0)
     bound = max(multiplier_bound, float(multipliers.sum()))
@@ -77,3 +65,11 @@ def _certify(
     return Certificate(
         upper - lower, upper, lower, J_R, J_C, cmdp.limits - J_C, multipliers, bound, estimated
     )
+
+
+def estimate_certificate(
+    data: Counts, mixture: Mixture, multipliers: Float, multiplier_bound: float
+) -> Certificate:
+    """The same from data alone: on the empirical model, with unseen pairs counted at their worst."""
+    model = data.model("pessimistic")
+    return certify(model, mixture.extended(model.num_states), multipliers, multiplier_bound, estimated=True)

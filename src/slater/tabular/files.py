@@ -24,7 +24,7 @@ from slater.tabular._check import Float, as_array, check_distribution
 from slater.tabular.cmdp import CMDP
 from slater.tabular.counts import Counts
 
-__all__ = ["load_problem", "save_model"]
+__all__ = ["load_problem"]
 
 MODEL_FIELDS = ("transition", "reward", "costs", "limits", "discount")
 LOG_FIELDS = ("states", "actions", "next_states", "rewards", "costs", "limits", "discount")
@@ -74,11 +74,3 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             f"{path} cannot be read as a NumPy .npz file: it is another format, damaged, or holds pickled "
             f"objects ({kind}); write it with numpy.savez."
         ) from None
-
-
-def save_model(path: str | Path, cmdp: CMDP, behaviour: Float | None = None) -> None:
-    """Write a model that `load_problem` and `slater tabular --file` read."""
-    fields = {name: np.asarray(getattr(cmdp, name)) for name in (*MODEL_FIELDS, "start")}
-    if behaviour is not None:
-        fields["behaviour"] = behaviour
-    np.savez_compressed(path, allow_pickle=False, **fields)
