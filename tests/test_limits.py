@@ -26,11 +26,13 @@ def test_the_conversion_table_at_gamma_099(horizon, kappa, endless):
     limit = Limit.episode(1)
     stops = Units(0.99, horizon, bootstrap_timeouts=False)
     goes_on = Units(0.99, horizon, bootstrap_timeouts=True)
-    assert stops.discounted(limit) == pytest.approx(kappa, abs=5e-4)
-    assert goes_on.discounted(limit) == pytest.approx(endless, rel=1e-12)
+    assert stops.convert(limit, "discounted") == pytest.approx(kappa, abs=5e-4)
+    assert goes_on.convert(limit, "discounted") == pytest.approx(endless, rel=1e-12)
     # normalised occupancy cost: (1-g) c kappa when critics stop, c/T when they go on
-    assert stops.normalised(limit) == pytest.approx(0.01 * stops.discounted(limit), rel=1e-12)
-    assert goes_on.normalised(limit) == pytest.approx(1 / horizon, rel=1e-12)
+    assert stops.convert(limit, "normalised") == pytest.approx(
+        0.01 * stops.convert(limit, "discounted"), rel=1e-12
+    )
+    assert goes_on.convert(limit, "normalised") == pytest.approx(1 / horizon, rel=1e-12)
 
 
 @given(rate=st.floats(0, 10), gamma=st.floats(0, 0.999), horizon=st.integers(1, 400))

@@ -34,7 +34,6 @@ class Certificate:
         slack: `tau - J_C`, J-units, shape `(I,)`; negative where a limit is broken.
         multipliers: lambda, shape `(I,)`.
         multiplier_bound: B, at least `sum lambda`.
-        estimated: true if the model was fitted to data, so all of the above are estimates.
 
     """
 
@@ -46,12 +45,9 @@ class Certificate:
     slack: Float
     multipliers: Float
     multiplier_bound: float
-    estimated: bool
 
 
-def certify(
-    cmdp: CMDP, mixture: Mixture, multipliers: Float, multiplier_bound: float, *, estimated: bool = False
-) -> Certificate:
+def certify(cmdp: CMDP, mixture: Mixture, multipliers: Float, multiplier_bound: float) -> Certificate:
     """The certificate on a known model; `multipliers` `(I,)` need not be optimal.
 
     If they sum to more than `multiplier_bound`, it is raised to their sum, or the gap could be negative.
@@ -62,9 +58,7 @@ def certify(
     J_R, J_C = mixture.returns(cmdp)
     upper = cmdp.best_response(multipliers)[1] + float(multipliers @ cmdp.limits)
     lower = J_R - bound * float(np.maximum(J_C - cmdp.limits, 0.0).max(initial=0.0))
-    return Certificate(
-        upper - lower, upper, lower, J_R, J_C, cmdp.limits - J_C, multipliers, bound, estimated
-    )
+    return Certificate(upper - lower, upper, lower, J_R, J_C, cmdp.limits - J_C, multipliers, bound)
 
 
 def estimate_certificate(
@@ -72,4 +66,4 @@ def estimate_certificate(
 ) -> Certificate:
     """The same from data alone: on the empirical model, with unseen pairs counted at their worst."""
     model = data.model("pessimistic")
-    return certify(model, mixture.extended(model.num_states), multipliers, multiplier_bound, estimated=True)
+    return certify(model, mixture.extended(model.num_states), multipliers, multiplier_bound)
