@@ -21,8 +21,7 @@ episodes cost in every unit of a setting, to be compared with limits in the same
 
 from __future__ import annotations
 
-from slater.limits.durations import duration
-from slater.limits.limit import LARGEST, Limit, Quantity, Unit
+from slater.limits.limit import LARGEST, Limit, Quantity, Unit, duration
 from slater.limits.resolving import Limits, limit_list, resolve_limits
 from slater.limits.table import limit_records, limit_table
 from slater.limits.units import Units

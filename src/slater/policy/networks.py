@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slater.policy.base import Described, Memoryless
 from slater.policy.contract import checked, usable
-from slater.policy.layers import stretched
+from slater.policy.layers import Layers, apply_layers, name_layers, read_layers, stretched
 
 __all__ = ["CategoricalPolicy", "GaussianMixturePolicy", "GaussianPolicy"]
 
@@ -38,12 +38,12 @@ class _NetworkPolicy(Described, Memoryless):
     def outputs(self, observations: NDArray[Any]) -> F32:
         """The network's last layer, shape `(batch, outputs)`, for observations `(batch, obs_dim)`."""
         seen = checked(observations, self.obs_mean.shape[0])
-        x = (seen - self.obs_mean) / self.obs_std
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = x @ weight
-            x += bias
-            np.maximum(x, 0.0, out=x)
-        return usable(np.asarray(x @ self.weights[-1] + self.biases[-1], dtype=np.float32), seen)
+        return usable(apply_layers(self.layers, (seen - self.obs_mean) / self.obs_std), seen)
+
+    @property
+    def layers(self) -> Layers:
+        """Weight and bias of each layer."""
+        return tuple(zip(self.weights, self.biases, strict=True))
 
     def __repr__(self) -> str:
         layers = " -> ".join(str(size) for size in (len(self.obs_mean), *(w.shape[1] for w in self.weights)))
@@ -51,11 +51,8 @@ class _NetworkPolicy(Described, Memoryless):
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Every array of the policy, by name."""
-        named: dict[str, NDArray[Any]] = {"obs_mean": self.obs_mean, "obs_std": self.obs_std}
-        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            named[f"layers.{index}.weight"] = weight
-            named[f"layers.{index}.bias"] = bias
-        return named
+        normaliser = {"obs_mean": self.obs_mean, "obs_std": self.obs_std}
+        return name_layers({"layers": self.layers}) | normaliser
 
     def description(self) -> dict[str, Any]:
         """What the arrays do not say, as JSON."""
@@ -69,11 +66,9 @@ class _NetworkPolicy(Described, Memoryless):
     @classmethod
     def from_tensors(cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
         """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
-        layers = range(sum(name.endswith(".weight") for name in tensors))
-        weights = tuple(tensors[f"layers.{index}.weight"] for index in layers)
-        biases = tuple(tensors[f"layers.{index}.bias"] for index in layers)
+        weights, biases = zip(*read_layers(tensors, "layers"), strict=True)
         sizes = [tensors["obs_mean"].shape[0], *(weight.shape[1] for weight in weights)]
-        if not layers or any(
+        if any(
             weight.shape[0] != size or bias.shape != (weight.shape[1],)
             for weight, bias, size in zip(weights, biases, sizes, strict=False)
         ):

@@ -155,7 +155,7 @@ def _member(graph: Graph, name: str, member: SavedPolicy) -> Built:
 def _outputs(graph: Graph, name: str, member: Any) -> str:
     """The outputs of a policy's network for the observation."""
     obs = graph.normalised(name, member.obs_mean, member.obs_std)
-    return graph.network(name, obs, tuple(zip(member.weights, member.biases, strict=True)))
+    return graph.network(name, obs, member.layers)
 
 
 #: cumulative chances that a float tells from 0 and from 1

@@ -29,10 +29,9 @@ from slater.tabular._check import (
     raw_array,
 )
 from slater.tabular._kernel import Kernel, check_rows, improved
-from slater.tabular._sizes import Sizes
 from slater.tabular.optimum import MasterProgram, best_policy, smallest_excess
 
-__all__ = ["CMDP", "Infeasible", "Method", "Solution", "normalise_policy", "uniform_policy"]
+__all__ = ["CMDP", "Infeasible", "Method", "Sizes", "Solution", "normalise_policy", "uniform_policy"]
 
 #: how an optimum is found: the linear program over occupancy measures, policy iteration under a master
 #: program (`optimum`), or the one that suits the size
@@ -90,6 +89,33 @@ def normalise_policy(weights: Float) -> Float:
     total = weights.sum(axis=1, keepdims=True)
     uniform = 1.0 / weights.shape[1]
     return np.where(total > 1e-12, weights / np.where(total > 1e-12, total, 1.0), uniform)
+
+
+class Sizes:
+    """S, A, I and H of a problem, or of data of one, from its `costs`, shape `(I, S, A)`, and `discount`."""
+
+    costs: Float
+    discount: float
+
+    @property
+    def num_states(self) -> int:
+        """S."""
+        return self.costs.shape[1]
+
+    @property
+    def num_actions(self) -> int:
+        """A."""
+        return self.costs.shape[2]
+
+    @property
+    def num_costs(self) -> int:
+        """I."""
+        return len(self.costs)
+
+    @property
+    def horizon(self) -> float:
+        """H = 1 / (1 - discount): the factor between occupancy-weighted means and J-units."""
+        return 1.0 / (1.0 - self.discount)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,8 +29,7 @@ from slater.tabular._check import (
     raw_array,
 )
 from slater.tabular._kernel import Kernel
-from slater.tabular._sizes import Sizes
-from slater.tabular.cmdp import CMDP
+from slater.tabular.cmdp import CMDP, Sizes
 
 __all__ = ["Counts", "Coverage"]
 

@@ -39,8 +39,8 @@ from slater.data.formats.base import (
     mapped_roles,
     refuse_near_names,
 )
-from slater.data.formats.hdf5_file import CarefulFile
 from slater.data.formats.hdf5_guard import (
+    CarefulFile,
     kept_elsewhere,
     larger_than_stored,
     lost_chunks,

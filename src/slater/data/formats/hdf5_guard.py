@@ -3,14 +3,19 @@
 A chunk that its index does not find reads as zeros; a float type with a wrong exponent or byte order reads
 as other numbers; a shape of a billion rows keeps libhdf5 busy with chunks that are not there. One flipped bit
 is enough for any of these, so a reader has to ask.
+
+And when a write fails inside libhdf5, its objects can no longer be closed: it complains at each of them and
+may crash at exit. So a writer gives it a `CarefulFile`, whose writes never fail.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import zlib
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -18,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "CarefulFile",
     "check_sizes",
     "kept_elsewhere",
     "larger_than_stored",
@@ -164,3 +170,41 @@ def check_sizes(item: Any, depth: int = 0) -> None:
         raise ValueError(
             f"{item.name} says it has the shape {item.shape}, but not all of that is in the file"
         )
+
+
+class CarefulFile(io.FileIO):
+    """A new file, readable and writable; `error` is the first thing that went wrong with it, or None.
+
+    What follows an error is dropped, and the caller asks for it when libhdf5 is done.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w+")
+        self.error: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        """Write all of `data`, or keep the error and pretend."""
+        size = memoryview(data).nbytes
+        if self.error is None:
+            try:
+                left = memoryview(data).cast("B")
+                while left:
+                    left = left[super().write(left) :]
+            except OSError as error:
+                self.error = error
+        return size
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read into `buffer`; what was dropped reads as zeros."""
+        view = memoryview(buffer).cast("B")
+        count = super().readinto(view) or 0
+        view[count:] = bytes(len(view) - count)
+        return len(view)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Set the size, or keep the error and pretend."""
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size or 0

@@ -11,8 +11,7 @@ from slater.data.formats.dsrl import DsrlReader, DsrlWriter
 from slater.data.formats.minari import MinariReader, MinariWriter, is_minari
 from slater.data.formats.npz import NpzReader, NpzWriter
 from slater.data.formats.store import StoreReader, StoreWriter, is_store, settle
-from slater.data.formats.table_layout import parquet_files
-from slater.data.formats.table_writing import TableWriter
+from slater.data.formats.table_layout import TableWriter, parquet_files
 from slater.data.formats.tables import TableReader
 from slater.encoding import is_table
 from slater.errors import InputError
