@@ -329,7 +329,7 @@ REFUSED = {
     "a row that is too short": (
         lambda folder: _written(folder, text(PLAIN).replace("\n", "\nt0,1\n", 1)),
         {},
-        "Expected 6 columns, got 2",
+        "line 2 has 2 values, not 6 as the header; mend or delete",
     ),
     "half a file": (
         lambda folder: _written(folder, gzip.compress(text(PLAIN).encode())[:-40], "log.csv.gz"),
@@ -341,7 +341,7 @@ REFUSED = {
     "a page of the web": (
         lambda folder: _written(folder, "<html><body>Sign in</body></html>\n"),
         {},
-        "no column 'x'",
+        "page of the web",
     ),
     "labels that are missing": (csv(with_(trip={7: None})), {}, r"episode: has no label \[1 row: 7\]"),
     "an episode in two pieces": (

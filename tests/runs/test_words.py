@@ -36,7 +36,7 @@ def test_the_logs_best_mixture_stands_beside_what_was_learned(tmp_path):
         assert "4.25" in text
         assert "19.5" in text
         assert not JARGON.search(re.sub(r"<style>.*?</style>|<details>.*?</details>", "", text))
-    _, header, reward, *_ = str(saved.result).splitlines()
+    _, _, header, reward, *_ = str(saved.result).splitlines()
     assert header.index("the log's best") + len("the log's best") == reward.index("4.25") + len("4.25")
     record["reference"]["within_limits"] = False
     other = open_run(write_run(tmp_path / "b", result=record)).result

@@ -159,15 +159,13 @@ def _as_one_program(options: Options, jobs: Sequence[TrainJob]) -> dict[Path, st
 
 
 def _table(rows: Mapping[Path, Mapping[str, Any]]) -> Table:
-    from slater.deep.engine.progress import figures
-
     table = Table("run", "step", "steps/s", "now", box=None)
     for folder, row in rows.items():
         if row.get("done"):
             table.add_row(folder.name, str(row["steps"]), "", "done")
         elif row:
             rate = float(row["steps_per_second"])
-            table.add_row(folder.name, str(row["step"]), f"{rate:.1f}", figures(row))
+            table.add_row(folder.name, str(row["step"]), f"{rate:.1f}", row.get("now", ""))
         else:
             table.add_row(folder.name, "", "", "waiting")
     return table

@@ -76,7 +76,7 @@ def remedy(names: Sequence[str]) -> str:
         return ""
     return (
         f"what came before in an episode says more of {' and of '.join(names)} than the observation does: "
-        "the observation hides something that matters, and no estimate can be right about it. Read the log "
+        "the observation hides something that matters, and estimates do not see it either. Read the log "
         "with history, so that the policy remembers its episode, or add what is hidden to the observations."
     )
 

@@ -89,7 +89,8 @@ def _figure(number: float) -> str:
 
 def row_of(limit: LimitVerdict) -> tuple[str, str, str, str, str]:
     """For a table: cost, verdict, limit, estimate, and the bounds as one text."""
-    between = f"{_figure(limit.lower)} to {_figure(limit.upper)}"
+    unknown = math.isnan(limit.lower) and math.isnan(limit.upper)
+    between = "not known" if unknown else f"{_figure(limit.lower)} to {_figure(limit.upper)}"
     return limit.cost, limit.verdict, f"{_figure(limit.limit)} {limit.unit}", _figure(limit.estimate), between
 
 

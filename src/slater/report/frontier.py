@@ -180,7 +180,8 @@ def frontier_html(frontier: Frontier) -> str:
     reach = "" if all(p.within for p, _ in frontier.rows()) else f"<p>Out of reach: {WHY}.</p>"
     body = (
         "<h1>What a limit costs</h1><p>The best mixture of the policies that the runs kept, by their "
-        f"estimates from the log, per episode. Hover for the price of a limit and the mixture.</p>{picture}"
+        "estimates from the log, per episode. Its cost stays below the limit by what the log is not sure of. "
+        f"Hover for the price of a limit and the mixture.</p>{picture}"
         f"{table(header, rows)}{reach}<p>Each row is a mixture of its own. <code>frontier.json</code> has "
         f"all {len(frontier.points)} limits.</p>"
     )
@@ -196,8 +197,9 @@ def _curve_of_one(frontier: Frontier) -> str:
     top = 1.05 * max(xs)
     episodes = [row for row in _thinned(frontier) if row[1] <= top]
     ys = [p.reward for p in within] + columns[:, 0].tolist() + [row[0] for row in episodes]
+    room = 0.03 * (max(ys) - min(ys))
     plot = Plot(
-        (0.0, top), (min(ys), max(ys) + 0.02 * (max(ys) - min(ys))), height=420,
+        (0.0, top), (min(ys) - room, max(ys) + room), height=420,
         labels=(f"limit on {cost} (policies and episodes: their cost), per episode", "reward"),
     )  # fmt: skip
     for reward, at in episodes:
@@ -222,7 +224,10 @@ def _curve_of_one(frontier: Frontier) -> str:
             plot.dot(values[1], values[0], SOURCE, f"{name}: {values[0]:.4g} at {values[1]:.4g}", radius=6)
     for at, *_ in frontier.marked:
         plot.mark_limit(at, "limit of the run" if len(frontier.marked) == 1 else "")
-    return plot.svg() + key([("&#9644;", COLOURS["line"], "best mixture, estimated"), *_legend(frontier)])
+    signs = [("&#9644;", COLOURS["line"], "best mixture, estimated")]
+    if any(p.reward_low < p.reward for p in within):
+        signs.append(("&#9476;", COLOURS["line"], "its reward by the careful bound"))
+    return plot.svg() + key([*signs, *_legend(frontier)])
 
 
 def _map_of_two(frontier: Frontier) -> str:
@@ -277,13 +282,14 @@ def _scale(low: float, high: float) -> str:
 
 def _legend(frontier: Frontier) -> Iterator[tuple[str, str, str]]:
     """Sign, colour and words of what is drawn beside the best mixtures."""
-    yield "&#9679;", POLICY, "a policy of the runs"
+    sure = ", and how sure its cost is" if frontier.spreads and len(frontier.cost_names) == 1 else ""
+    yield "&#9679;", POLICY, f"a policy of the runs{sure}"
     if frontier.episodes is not None:
         yield "&#9679;", LOG, "an episode of the log"
     if frontier.cohorts:
         yield "&#9679;", SOURCE, f"the mean of a part of the log ({', '.join(frontier.cohorts)})"
     if frontier.marked:
-        yield ("&#9670;" if len(frontier.cost_names) > 1 else "&#9478;"), COLOURS["fail"], _own(frontier)
+        yield ("&#9670;" if len(frontier.cost_names) > 1 else "&#9475;"), COLOURS["fail"], _own(frontier)
 
 
 def _thinned(frontier: Frontier) -> Sequence[tuple[float, ...]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from slater.certify.verdict import Certificate
 from slater.disk import digest_of
 from slater.report.certificate import earlier, row_of
-from slater.report.pages import key, page, table
+from slater.report.pages import VERDICTS, key, page, table
 from slater.report.run_plots import Beside, curves, frame, frontier, losses, plane
 from slater.report.svg import SERIES
 from slater.runs import LimitRecord, SavedRun
@@ -102,6 +102,9 @@ def _run(run: SavedRun, beside: Beside, *, heading: bool) -> str:
     record, task = run.record, run.task
     if (judged := _beside(run)) is not None and judged[1]:
         parts.append(f"<p class='{judged[0].verdict}'><strong>{escape(judged[0].sentence)}</strong></p>")
+    elif run.finished and run.task.limits:
+        word = VERDICTS[str(run.result.status)]
+        parts.append(f"<p class='{word}'><strong>{escape(run.result.headline())}</strong></p>")
     parts.append(
         f"<p>{escape(run.run.algorithm)}{escape(f' ({run.run.preset})' if run.run.preset else '')}, seed "
         f"{run.run.seed}, {record.steps:,} steps.</p>"
@@ -179,10 +182,12 @@ def _sentence(text: str) -> str:
 def _data(run: SavedRun, beside: Beside) -> str:
     """What the run learned from."""
     task = run.task
-    actions = f"one of {task.action_dim} actions" if task.discrete else f"actions of size {task.action_dim}"
+    actions = (
+        f"one of {task.action_dim} actions" if task.discrete else f"actions of {_counted(task.action_dim)}"
+    )
     text = (
-        f"<h3>The log</h3><p>{escape(run.run.data)} (fingerprint "
-        f"<code>{escape(run.run.fingerprint[:12])}</code>): observations of size {task.obs_dim}, {actions}"
+        f"<h3>The log</h3><p>{escape(run.run.data)} (fingerprint <code>"
+        f"{escape(run.run.fingerprint[:12])}</code>): observations of {_counted(task.obs_dim)}, {actions}"
         f"{f', episodes of {task.horizon} steps' if task.horizon else ''}.</p>"
     )
     if beside.returns is None or beside.costs is None:
@@ -198,6 +203,10 @@ def _data(run: SavedRun, beside: Beside) -> str:
         f"{text}<p>{len(beside.returns):,} episodes.{within}</p>"
         + table(("per episode", "least", "median", "mean", "most"), rows)
     )  # fmt: skip
+
+
+def _counted(size: int) -> str:
+    return f"{size} number{'s' * (size != 1)}"
 
 
 def _spread(name: str, values: NDArray[np.floating]) -> tuple[str, ...]:

@@ -25,10 +25,13 @@ FAMILIES = (
         "Rollouts while training", "eval/",
         "Sums over a few episodes of the policy in training, in the simulator. Learning does not see them.",
     ),
-    ("Multipliers", "lambda", "What one unit of a cost is worth in reward: it rises while the cost is high."),
+    (
+        "Prices of the costs", "lambda",
+        "What learning takes off the reward for a unit of a cost: it rises while that is above its limit.",
+    ),
 )  # fmt: skip
 LOSSES = (
-    "Losses", "loss/", "What is minimised. The page of the algorithm in the docs says what each one means.",
+    "Losses", "loss/", "What training makes small. The page of the algorithm in the docs says what each is.",
 )  # fmt: skip
 #: a policy of the run without weight in its mixture; an episode of the log
 GREY, PALE = "#7f8c8d", "#aab7b8"
@@ -177,7 +180,9 @@ def _curve(run: SavedRun, name: str) -> str:
     every = max(1, len(rows) // POINTS)
     points = [(float(row["step"]), float(row[name])) for row in (*rows[:-1:every], rows[-1])]
     xs, ys = zip(*points, strict=True)
-    plot = Plot((min(xs), max(xs)), (min(ys), max(ys)), width=420, height=220, labels=("step", name))
+    plain = name.replace("lambda/", "price of ").removeprefix("eval/")
+    labels = ("steps of training", plain)
+    plot = Plot((min(xs), max(xs)), (min(ys), max(ys)), width=420, height=220, labels=labels)
     for start, stop in itertools.pairwise(points):
         plot.segment(start, stop, COLOURS["line"], f"step {stop[0]:.0f}: {stop[1]:.4g}", width=1.5)
     return plot.svg()

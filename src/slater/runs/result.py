@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,8 +78,14 @@ class Member:
         if self.kind.startswith("clone of "):
             whom = self.kind.removeprefix("clone of ")
             return "an imitation of the log" if whom == "the log" else f"an imitation of {whom} of the log"
-        if from_log(self.kind):
-            return f"the {self.kind}"
+        if found := re.fullmatch(r"in-sample policy of direction ([\d.]+)((?: [\d.]+)+)(, cold)?", self.kind):
+            reward, costs, cold = found.groups()
+            wanted = (
+                "low costs alone" if reward == "0"
+                else f"reward and costs, weighed {' to '.join((reward, *costs.split()))}" if costs.strip(" 0")
+                else "reward alone"
+            )  # fmt: skip
+            return f"an imitation of the log's {'best' if cold else 'better'} actions for {wanted}"
         what = "policy" if self.kind == "iterate" else self.kind
         return f"the {what} after {self.step:,} steps"
 
@@ -145,6 +152,16 @@ class Result:
         """Whether all limits are kept, as far as it is known."""
         return LimitStatus.of(self.limit_status.values())
 
+    def headline(self) -> str:
+        """Whether the limits are kept, in one sentence."""
+        found = {status: [c for c, s in self.limit_status.items() if s is status] for status in LimitStatus}
+        above, unknown = (", ".join(found[status]) for status in (LimitStatus.ABOVE, LimitStatus.NOT_KNOWN))
+        if above:
+            return f"ABOVE the limit on {above}, by its own estimate."
+        if unknown:
+            return f"It is not known whether the limit on {unknown} is kept."
+        return f"Within {'its limit' if len(self.limits) == 1 else 'every limit'}, as far as the log tells."
+
     def lines(self) -> list[tuple[str, str, str, str]]:
         """Name, estimate, limit, verdict; per episode where a horizon is known, else discounted."""
         sums = self.estimates if self.per_episode is None else self.per_episode
@@ -206,6 +223,7 @@ class Result:
         rows = self._table()
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
         lines = [f"{self.algorithm}, {self.steps:,} steps, seed {self.seed}, in {self.folder}"]
+        lines += [self.headline()] if self.limits else []
         for name, *figures, verdict in rows:
             cells = (f"{x:>{width}}" for x, width in zip(figures, widths[1:], strict=True))
             lines.append("  ".join((f"  {name:<{widths[0]}}", *cells, verdict)).rstrip())
@@ -220,7 +238,8 @@ class Result:
         said = [*self.single_episodes(), *(f"warning: {text}" for text in self.warnings)]
         notes = "".join(f"<br>{escape(text)}" for text in said)
         head = escape(f"{self.algorithm}, {self.steps:,} steps, seed {self.seed}, in {self.folder}")
-        return f"{head}<table>{cells}</table>{escape(self.describe_mixture())}{notes}"
+        word = f"<br><strong>{escape(self.headline())}</strong>" if self.limits else ""
+        return f"{head}{word}<table>{cells}</table>{escape(self.describe_mixture())}{notes}"
 
     def judged(self) -> list[str]:
         """What is known about the mixture from the data, in sentences."""
@@ -271,13 +290,17 @@ class Result:
             lines.append(
                 "the log's best: the best mixture of its own policies within the limits, without learning"
             )
+            sums = self.per_episode
+            if sums is not None and sums["reward"] < self.log_best["reward"] - 0.02 * abs(sums["reward"]):
+                lines.append(
+                    "it earned more in the log than what was learned is estimated to: there may be luck in "
+                    "the one and care in the other; more data or more steps may help"
+                )
         elif self.details.get("reference") is not None:
             lines.append("no mixture of the log's own policies is within the limits, by their logged means")
         if (found := self.details.get("posterior")) is not None:
-            most = ", ".join(f"{name} {_figure(value)}" for name, value in found["at_most"].items())
-            lines.append(
-                f"with {found['confidence']:.0%} probability, as far as the log tells, at most: {most}"
-            )
+            most = ", ".join(f"{name} at most {_figure(value)}" for name, value in found["at_most"].items())
+            lines.append(f"with {found['confidence']:.0%} probability each, as far as the log tells: {most}")
         return lines
 
     def to_json(self) -> dict[str, Any]:

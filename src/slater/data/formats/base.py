@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -274,10 +275,17 @@ class Writer(ABC):
         return
 
 
-def damaged(path: Path | str, error: BaseException, kind: str) -> NoReturn:
+def damaged(
+    path: Path | str, error: BaseException, kind: str, remedy: str = "get or write it again"
+) -> NoReturn:
     """Turn whatever a format's library raises on a damaged file into one sentence."""
     detail = " ".join(str(error).split())[:200] or type(error).__name__
-    raise InputError(f"{path} is damaged or is no {kind} ({detail}); get or write it again.") from None
+    if odd := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", detail):  # Arrow, of a CSV file
+        row, wanted, there = odd.groups()
+        raise InputError(
+            f"{path}: line {row} has {there} values, not {wanted} as the header; mend or delete that line."
+        ) from None
+    raise InputError(f"{path} is damaged or is no {kind} ({detail}); {remedy}.") from None
 
 
 def stack_columns(

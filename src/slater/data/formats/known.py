@@ -56,7 +56,7 @@ def open_reader(path: Any, options: ReadOptions | None = None) -> Reader:
     if not isinstance(path, str | Path):
         raise InputError(
             "data are a path, a pandas, Polars or Arrow table, or columns by name, not "
-            f"{type(path).__name__}."
+            f"{type(path).__name__}; arrays go into Dataset.from_arrays, each by its role."
         )
     text = str(path)
     if text.startswith("minari:"):

@@ -239,8 +239,11 @@ def table_source(table: Any) -> TableSource:
         raise
     except (arrow.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
         lines = "file of JSON lines"
-        words = {".csv": "CSV table", ".tsv": "CSV table", ".jsonl": lines, ".xlsx": "Excel sheet"}
-        damaged(path, error, words.get(kind, "Parquet file"))
+        words = {".csv": "CSV table", ".tsv": "CSV table", ".xlsx": "Excel sheet"}
+        words |= {".jsonl": lines, ".ndjson": lines}
+        whole = "write each row as a JSON object on a line of its own (pandas: orient='records', lines=True)"
+        remedy = {"remedy": whole} if words.get(kind) == lines else {}
+        damaged(path, error, words.get(kind, "Parquet file"), **remedy)
 
 
 def _frame(arrow: Any, frame: Any) -> TableSource:
@@ -251,8 +254,9 @@ def _frame(arrow: Any, frame: Any) -> TableSource:
     try:
         table = arrow.Table.from_pylist(frame) if isinstance(frame, list) else arrow.table(frame)
     except (arrow.ArrowException, TypeError, ValueError) as error:
+        detail = " ".join(str(error.args[-1] if error.args else error).split())[:200]
         raise InputError(
-            f"The {what} cannot be read as a table ({' '.join(str(error).split())[:200]}); "
+            f"The {what} cannot be read as a table ({detail}); "
             "give each column one kind of values, and a name of its own."
         ) from None
     for place, field in enumerate(table.schema):

@@ -66,6 +66,10 @@ class TableReader(Reader):
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{self.name}: the column {twice!r} is there twice; rename one.")
+        if names and names[0].lstrip().lower().startswith(("<html", "<!doctype", "<?xml")):
+            raise InputError(
+                f"{self.name} is a page of the web, not a table; where it is from may ask to sign in first."
+            )
         if 2 * sum(map(is_number, names)) > len(names):
             raise InputError(
                 f"{self.name}: its first line is {listing(names)}, which are no names of columns; add a line "

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from slater.deep.engine.folder import algorithm_of
 from slater.deep.engine.training import Watcher
 from slater.deep.task import Task
-from slater.limits import limit_table
+from slater.limits import limit_records, limit_table
 from slater.progress import EVERY
 from slater.runs import Result, Run
 
@@ -77,10 +77,27 @@ class TimeLeft:
         return cls(lambda step: (what, total), total)
 
 
-def figures(row: Mapping[str, Any]) -> str:
-    """What to watch, in one line: multipliers, OPE cost, losses of the policy and critics, rollouts."""
-    names = ("lambda/", "ope/", "eval/", "loss/f", "loss/pi")
-    return "  ".join(f"{name} {value:.3g}" for name, value in row.items() if name.startswith(names))
+def figures(row: Mapping[str, Any], task: Task) -> str:
+    """What the policy in training is worth, in the data's units: estimated from the log, and measured.
+
+    Sums per episode where a horizon is known, else discounted. The rest of a row is for `metrics.jsonl`.
+    """
+    episodes = task.units.horizon is not None
+    unit = "episode" if episodes else "discounted"
+    limits = {record["cost"]: record[unit] for record in limit_records(task.limits, task.units)}
+    estimated = {name: float(row[f"ope/{name}"]) for name in ("reward", *limits) if f"ope/{name}" in row}
+    if episodes:
+        estimated = {k: task.units.rescale(x, "discounted", "episode") for k, x in estimated.items()}
+    measured = {name: float(row[f"eval/{name}"]) for name in ("return", *limits) if f"eval/{name}" in row}
+    said = []
+    # before the first estimate all of them are 0
+    for found, what in ((estimated if any(estimated.values()) else {}, "estimated"), (measured, "measured")):
+        sums = (
+            f"{name} {value:.3g}" + (f" of {limits[name]:.3g}" if limits.get(name) is not None else "")
+            for name, value in found.items()
+        )
+        said += [f"{what}: {', '.join(sums)}"] if found else []
+    return "; ".join(said)
 
 
 def shown(result: bool = True) -> Watcher:
@@ -103,6 +120,7 @@ class _Followed(Watcher):
 
     def __init__(self, result: bool = True) -> None:
         self.result, self.steps = result, 0
+        self.of: tuple[Run, Task]
         self._left = TimeLeft.of_one("", 0)
 
     @abc.abstractmethod
@@ -112,7 +130,7 @@ class _Followed(Watcher):
     def started(self, run: Run, task: Task, step: int) -> None:
         """The limits in all units."""
         algorithm = algorithm_of(run)
-        self.steps = algorithm.config.steps
+        self.steps, self.of = algorithm.config.steps, (run, task)
         self._left = TimeLeft(algorithm.phase, self.steps, step)
         self.say(limit_table(task.limits, task.units))
 
@@ -154,19 +172,19 @@ class Lines(_Followed):
         """Where it is, how fast it goes, and how long it will take."""
         self._left.saw(int(row["step"]))
         if self._due():
-            words = (f"step {row['step']:,} of {self.steps:,} ({row['phase']})", self._left.words())
-            self.say(f"{', '.join(filter(None, words))}  {figures(row)}".rstrip())
+            words = f"step {row['step']:,} of {self.steps:,}", self._left.words(), figures(row, self.of[1])
+            self.say("; ".join(filter(None, words)))
 
     def preparing(self, what: str, done: int, total: int) -> None:
         """What is being learned before the first iteration."""
         self._left.pause()
         if self._due():
-            self.say(f"preparing: {what}, {done} of {total}")
+            self.say(f"preparing: {what}, {done:,} of {total:,}")
 
     def selecting(self, what: str, done: int, total: int) -> None:
         """What is being estimated after training."""
         if self._due():
-            self.say(f"choosing: {what}, {done} of {total}")
+            self.say(f"choosing: {what}, {done:,} of {total:,}")
 
 
 class LastRows(Watcher):
@@ -177,9 +195,13 @@ class LastRows(Watcher):
     ) -> None:
         self.rows, self.folder, self.changed = rows, folder, changed
 
+    def started(self, run: Run, task: Task, step: int) -> None:
+        """Keep what the rows are about."""
+        self._task = task
+
     def progressed(self, row: Mapping[str, Any]) -> None:
-        """Keep the row."""
-        self.rows[self.folder] = row
+        """Keep the row, and what it says to a person as `now`."""
+        self.rows[self.folder] = {**row, "now": figures(row, self._task)}
         self.changed()
 
     def finished(self, result: Result) -> None:
@@ -231,7 +253,7 @@ class Terminal(_Followed):
         self._left.saw(int(row["step"]))
         self.progress.update(
             self.task, completed=row["step"], total=self.steps, left=self._left.words(),
-            figures=figures(row), description=row["phase"],
+            figures=figures(row, self.of[1]), description=self.of[0].algorithm,
         )  # fmt: skip
 
     def selecting(self, what: str, done: int, total: int) -> None:

@@ -97,7 +97,7 @@ def clone_many(
         kept = better_of(gains, carry[0], kept)
         best = np.maximum(best, values)
         if tick is not None:
-            tick("clones", (look + 1) * stretch, LOOKS * stretch)
+            tick("imitations of the log", (look + 1) * stretch, LOOKS * stretch)
     return kept, best
 
 
