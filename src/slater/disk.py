@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from slater.errors import InputError
 
@@ -21,11 +22,13 @@ __all__ = [
     "Holder",
     "append_json_line",
     "digest_of",
+    "known_line",
     "locked",
     "make_folder",
     "read_json",
     "read_json_lines",
     "take_back_cut_line",
+    "typed",
     "write_atomic",
     "write_json",
     "write_json_lines",
@@ -92,6 +95,30 @@ def read_json(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise InputError(f"{path} is not readable as {what}: it holds no JSON object.")
     return record
+
+
+def typed(kind: Any, value: Any) -> Any:
+    """A JSON value as the type of a field says it: of text, numbers, tuples, mappings, None, dataclasses.
+
+    A KeyError names a field that is missing; what does not fit is a ValueError, TypeError or AttributeError.
+    """
+    parts = get_args(kind)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        for field in fields(kind):
+            if field.name not in value and field.default is MISSING and field.default_factory is MISSING:
+                raise KeyError(field.name)
+        known = [field.name for field in fields(kind) if field.name in value]
+        return kind(**{name: typed(hints[name], value[name]) for name in known})  # type: ignore[operator]
+    if type(None) in parts:
+        return None if value is None else typed(parts[0], value)
+    if get_origin(kind) is tuple:
+        return tuple(typed(parts[0], one) for one in value)
+    if get_origin(kind) is Mapping:
+        return {str(name): typed(parts[1], one) for name, one in value.items()}
+    if kind is float and not math.isfinite(float(value)):
+        raise ValueError(f"it holds {value}, which is no finite number")
+    return value if kind is Any else kind(value)
 
 
 def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:

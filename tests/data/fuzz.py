@@ -163,7 +163,7 @@ def _run(folder, kind):
     write_record(folder, run, _Config(), task, "bullet/BallRun")
     sums = {"reward": 1.5, "wear": 3.25}
     members = (Member(20, "iterate", 0.25, sums), Member(40, "iterate", 0.75, sums))
-    limits, known = tuple(map(LimitRecord.from_json, records)), {"wear": LimitStatus.WITHIN}
+    limits, known = tuple(LimitRecord(**one) for one in records), {"wear": LimitStatus.WITHIN}
     details = {"certificate": {"gap": 0.1}}
     result = Result("pdca", 0, 60, limits, members, known, True, sums, sums, ("a warning",), details)
     write_result(folder, result)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from slater.data import Dataset, ReadOptions
 from slater.data import load as load_data
 from slater.data.past import with_history
-from slater.disk import digest_of
+from slater.disk import digest_of, typed
 from slater.errors import InputError
 from slater.policy import Contract, Mixture, Policy, load, parts_of
 from slater.policy.onnx_policy import OnnxPolicy
@@ -60,9 +60,7 @@ class Origin:
     def of_contract(cls, contract: Contract) -> Origin:
         """From what a policy file says about itself."""
         try:
-            kept = None if contract.held_out is None else HeldOut(
-                **{**contract.held_out, "episodes": tuple(contract.held_out["episodes"])}
-            )  # fmt: skip
+            kept = None if contract.held_out is None else typed(HeldOut, contract.held_out)
             trained = TrainedOn.from_text(contract.trained_on) if contract.trained_on else None
         except (TypeError, ValueError, KeyError) as error:
             raise InputError(f"the policy file does not say readably what trained it ({error}).") from error

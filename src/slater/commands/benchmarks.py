@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from slater.commands.parse import Positional, Repeated, parse
+from slater.commands.parse import Positional, Repeated, at_least_one, parse
 from slater.errors import InputError
 
 __all__ = ["run"]
@@ -126,10 +126,7 @@ def run(experiment: str, args: list[str]) -> int:
         return _tables(parse(TablesArgs, args, "reproduce tables"))
     kind: type[_Common] = Table2Args if experiment == "table2" else Figure2Args
     options = parse(kind, args, f"reproduce {experiment}")
-    for name in ("seeds", "workers"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise InputError(f"{name} is {value}, but at least one is needed.")
+    at_least_one(options, "seeds", "workers")
     return _run(experiment, options)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from slater.commands.parse import parse
 from slater.errors import InputError
-from slater.runs import Result, is_run, open_run, read_result, read_run
+from slater.runs import Result, is_run, open_run, read_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ ENV = "bullet/BallCircle"
 EVERY = 2_000
 #: warm start, and two parts of four rounds
 STEPS = 6_020
-#: other settings of the run
-SETTINGS: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -99,9 +96,9 @@ def run(args: list[str]) -> int:
 
 def _train(data: Dataset, options: DemoArgs) -> Result:
     from slater.data.samples import ballcircle
-    from slater.deep import resume, train
     from slater.deep.engine.progress import shown
     from slater.envs import make
+    from slater.jobs.sweep import TrainJob
 
     make(ENV).close()  # without the simulator, say so before minutes of training
     if is_run(options.out):
@@ -110,14 +107,11 @@ def _train(data: Dataset, options: DemoArgs) -> Result:
             options.seed, _limits(data, options), options.steps,
         ):  # fmt: skip
             raise InputError(f"{options.out} holds another run; choose another folder with --out.")
-        if (finished := read_result(options.out)) is not None:
-            return finished
-        return resume(options.out, data, shown())
-    return train(
-        "pdca", data, [options.limit], options.out, seed=options.seed, watcher=shown(),
+    job = TrainJob(
+        options.out, "pdca", str(ballcircle()), (options.limit,), {"steps": options.steps}, seed=options.seed,
         options={"env": ENV, "eval_every": EVERY, "eval_episodes": 5, "data": str(ballcircle())},
-        steps=options.steps, **SETTINGS,
     )  # fmt: skip
+    return job.into_folder(data, shown())
 
 
 def _limits(data: Dataset, options: DemoArgs) -> tuple[str, ...]:
@@ -148,29 +142,23 @@ def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) 
     table = Table(title="Per episode", box=None)
     for name in ("", "return", "cost", f"limit {limit.episode:g}"):
         table.add_column(name, justify="right" if name in ("return", "cost") else "left", no_wrap=True)
+    most = limit.episode
+
+    def add(what: str, reward: float, cost: float, within: float = most) -> None:
+        table.add_row(what, f"{reward:.0f}", f"{cost:.1f}", _verdict(cost, within))
+
     if estimated is not None:
-        table.add_row(
-            "what was learned, estimated from the log", f"{estimated.reward:.0f}", f"{estimated.cost:.1f}",
-            _verdict(estimated.cost, limit.episode),
-        )  # fmt: skip
+        add("what was learned, estimated from the log", estimated.reward, estimated.cost)
     table.add_row(
         f"what was learned, {len(returns)} episodes", _with_error(returns, 0), _with_error(costs, 1),
-        _verdict(learned.cost, limit.episode),
+        _verdict(learned.cost, most),
     )  # fmt: skip
     if (reference := result.log_best) is not None:
-        table.add_row(
-            "the best mixture of the log's own policies", f"{reference['reward']:.0f}",
-            f"{reference[limit.cost]:.1f}", _verdict(reference[limit.cost], limit.episode + 1e-6),
-        )  # fmt: skip
+        within = most + 1e-6
+        add("the best mixture of the log's own policies", reference["reward"], reference[limit.cost], within)
     if best is not None:
-        table.add_row(
-            "best logged episode within the limit", f"{best[0]:.0f}", f"{best[1]:.1f}",
-            _verdict(best[1], limit.episode),
-        )  # fmt: skip
-    mean = logged.mean(axis=0)
-    table.add_row(
-        "the log on average", f"{mean[0]:.0f}", f"{mean[1]:.1f}", _verdict(mean[1], limit.episode)
-    )  # fmt: skip
+        add("best logged episode within the limit", *best)
+    add("the log on average", *logged.mean(axis=0))
     console.print()
     console.print(table)
     console.print(
@@ -203,14 +191,10 @@ def _remember(
     """What the episodes of the verdict measured, kept with the run as `slater evaluate` does."""
     (cost,) = saved.task.costs
     both = {"return": returns, cost: costs}
+    means = {name: float(x.mean()) for name, x in both.items()}
     errors = {n: float(x.std(ddof=1)) / len(x) ** 0.5 if len(x) > 1 else None for n, x in both.items()}
-    add_evaluation(
-        saved.folder,
-        Evaluation(
-            "mixture", ENV, len(costs), 0, False, None, {name: float(x.mean()) for name, x in both.items()},
-            errors, digest=str(certificate.digest),
-        ),
-    )  # fmt: skip
+    ran = Evaluation("mixture", ENV, len(costs), 0, False, None, means, errors, digest=certificate.digest)
+    add_evaluation(saved.folder, ran)
 
 
 def _with_error(values: NDArray[np.floating], digits: int) -> str:

@@ -22,7 +22,9 @@ from cyclopts.exceptions import UnusedCliTokensError
 
 from slater.errors import InputError
 
-__all__ = ["Named", "Positional", "Repeated", "field_texts", "parse", "parse_given", "pick_name"]
+__all__ = [
+    "Named", "Positional", "Repeated", "at_least_one", "field_texts", "parse", "parse_given", "pick_name",
+]  # fmt: skip
 
 Options = TypeVar("Options")
 T = TypeVar("T")
@@ -86,6 +88,14 @@ def parse_given(options: type[Options], args: list[str], command: str) -> tuple[
     if found is None:  # the help was printed
         raise SystemExit(0)
     return found
+
+
+def at_least_one(options: Any, *names: str) -> None:
+    """Refuse options of these names that are given and below 1."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}, but at least one is needed.")
 
 
 def pick_name(args: list[str], command: str, choices: Mapping[str, str]) -> tuple[str, list[str]]:

@@ -115,7 +115,9 @@ def run(args: list[str]) -> int:
 
 
 def _problem(options: TabularArgs) -> tuple[tab.CMDP | None, tab.Counts]:
-    rng = np.random.default_rng(_seed(options.seed))
+    if options.seed < 0:
+        raise InputError(f"seed is {options.seed}, but it must not be negative.")
+    rng = np.random.default_rng(options.seed)
     behaviour = None
     if options.file is not None:
         loaded = load_problem(options.file)
@@ -149,12 +151,6 @@ def _limits(options: TabularArgs, costs: int) -> list[float] | None:
     return [limit.value for limit in limits]
 
 
-def _seed(seed: int) -> int:
-    if seed < 0:
-        raise InputError(f"seed is {seed}, but it must not be negative.")
-    return seed
-
-
 def _given(**settings: Any) -> dict[str, Any]:
     """Only what the user gave; everything else keeps the algorithm's default."""
     return {name: value for name, value in settings.items() if value is not None}
@@ -166,22 +162,16 @@ def _algorithm(o: TabularArgs) -> tab.Algorithm:
     if o.preset == "released" and o.algorithm not in ("mbcl", "pdocrl"):
         raise InputError("the preset released exists for mbcl and pdocrl only; use paper or default.")
     box = tab.Box(o.weight_bound)
+    given = _given(step=o.step, multiplier_bound=o.multiplier_bound, rounds=o.rounds)
     match o.algorithm:
         case "pdca" if o.preset == "paper":
-            return tab.PDCA.preset(
-                "paper",
-                weights=tab.PerSampleBox(o.weight_bound),
-                **_given(step=o.step, multiplier_bound=o.multiplier_bound, rounds=o.rounds),
-            )
+            return tab.PDCA.preset("paper", weights=tab.PerSampleBox(o.weight_bound), **given)
         case "pdca":
-            given = _given(step=o.step, multiplier_bound=o.multiplier_bound, rounds=o.rounds)
             theorem: dict[str, Any] = {"mode": o.mode, "epsilon": o.epsilon, "delta": o.delta, "phi": o.phi}
             return tab.PDCA(weights=box, mixture=o.mixture, **theorem, **given)
         case "mbcl":
-            given = _given(rounds=o.rounds, multiplier_bound=o.multiplier_bound, step=o.step)
             return tab.MBCL.preset("released", **given) if o.preset == "released" else tab.MBCL(**given)
         case "pdocrl":
-            given = _given(rounds=o.rounds, multiplier_bound=o.multiplier_bound, step=o.step)
             return tab.PDOCRL.preset("released", **given) if o.preset == "released" else tab.PDOCRL(**given)
         case "wsac":
             return tab.WSAC(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from slater.commands.parse import Positional, Repeated, parse
+from slater.commands.parse import Positional, Repeated, at_least_one, parse
 from slater.commands.reading import Reading
 from slater.commands.runs import run_table
 from slater.disk import write_atomic, write_json
@@ -80,10 +80,7 @@ class Options:
 def run(args: list[str]) -> int:
     """Entry point of `slater tune`."""
     options = parse(Options, args, "tune")
-    for name in ("samples", "workers", "steps"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise InputError(f"{name} is {value}, but at least one is needed.")
+    at_least_one(options, "samples", "workers", "steps")
     from slater.data import load
     from slater.data.download import locate
     from slater.deep import make_algorithm

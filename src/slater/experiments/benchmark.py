@@ -34,8 +34,9 @@ from slater.experiments import budget
 from slater.experiments.measuring import measure, per_episode, scores
 from slater.experiments.task_data import TaskData
 from slater.jobs.engines import Cell, Row
+from slater.jobs.sweep import TrainJob
 from slater.pairs import parse_pair
-from slater.runs import is_run, open_run
+from slater.runs import open_run
 from slater.runs.metrics import last_step
 
 __all__ = [
@@ -337,15 +338,10 @@ def train_or_resume(
 
     options: other fields of `slater.deep.Run`. A whole run is left as it is.
     """
-    from slater.deep import resume, train
-
-    if not is_run(folder):
-        train(
-            cell["algorithm"], dataset, limits, folder, seed=cell["seed"], preset=cell["preset"],
-            watcher=watcher, options=options, **cell["settings"],
-        )  # fmt: skip
-    elif not open_run(folder).finished:
-        resume(folder, dataset, watcher)
+    job = TrainJob(
+        folder, cell["algorithm"], "", tuple(limits), cell["settings"], cell["preset"], cell["seed"], options
+    )
+    job.into_folder(dataset, watcher)
 
 
 def results(rows: Sequence[Row]) -> list[Row]:

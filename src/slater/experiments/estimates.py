@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from slater.disk import append_json_line, known_line
 from slater.errors import InputError
+from slater.jobs.sweep import TrainJob
 from slater.report.curves import markdown_table
 
 __all__ = ["CellPlan", "measure", "summary"]
@@ -91,17 +92,13 @@ def measure(
 def _cell(
     dataset: Any, env: str, limit: str, seed: int, folder: Path, out: Path, plan: CellPlan
 ) -> dict[str, Any]:
-    from slater import deep
     from slater.envs.scores import dsrl_scores
-    from slater.runs import is_run, open_run, read_result
+    from slater.runs import open_run
     from slater.runs.result import from_log
 
-    result, began = read_result(folder), time.process_time()
-    if result is None and is_run(folder):
-        result = deep.resume(folder, dataset)
-    elif result is None:
-        settings = dict(plan.settings) | ({} if plan.preset else {"model_seed": plan.model_seed})
-        result = deep.train("pdca", dataset, [limit], out=folder, seed=seed, preset=plan.preset, **settings)
+    settings = dict(plan.settings) | ({} if plan.preset else {"model_seed": plan.model_seed})
+    began = time.process_time()
+    result = TrainJob(folder, "pdca", "", (limit,), settings, plan.preset, seed).into_folder(dataset)
     seconds = time.process_time() - began
     policies = map(open_run(folder).kept_policy, result.members)
     most = result.limits[0].episode

@@ -17,7 +17,7 @@ from slater.disk import locked
 from slater.errors import InputError
 from slater.jobs.engines import Row
 from slater.pairs import parse_values
-from slater.runs import Run, is_run, read_metrics, read_result, read_run
+from slater.runs import Result, Run, is_run, read_metrics, read_result, read_run
 from slater.runs.held_out import without_held_out
 from slater.runs.metrics import METRICS
 
@@ -78,9 +78,22 @@ class TrainJob:
             settings=self.settings,
         )  # fmt: skip
 
+    def into_folder(self, dataset: Dataset | StoredDataset, watcher: Any = None) -> Result:
+        """Train on `dataset`, or go on from the last checkpoint; a finished run is left as it is."""
+        from slater.deep import resume, train
+
+        if (finished := read_result(self.folder)) is not None:
+            return finished
+        if is_run(self.folder):
+            return resume(self.folder, dataset, watcher)
+        return train(
+            self.algorithm, dataset, self.limits, self.folder, seed=self.seed, preset=self.preset,
+            hold_out=self.hold_out, watcher=watcher, options=self.options, **self.settings,
+        )  # fmt: skip
+
     def run(self) -> Row:
-        """Train, or go on from the last checkpoint; a row with `failed`, a sentence, if it cannot."""
-        from slater.deep import DivergedError, resume, train
+        """Do it with the data at `data`; a row with `failed`, a sentence, if it cannot."""
+        from slater.deep import DivergedError
         from slater.deep.engine.loggers import loggers
         from slater.deep.engine.sources import open_for_training
 
@@ -91,14 +104,7 @@ class TrainJob:
             dataset = open_for_training(
                 self.data, self.options.get("memory", 4.0), self.options.get("reading")
             )
-            heard = loggers(self.folder, self.tensorboard, self.wandb, self.trackio)
-            if is_run(self.folder):
-                resume(self.folder, dataset, heard)
-            else:
-                train(
-                    self.algorithm, dataset, self.limits, self.folder, seed=self.seed, preset=self.preset,
-                    hold_out=self.hold_out, watcher=heard, options=self.options, **self.settings,
-                )  # fmt: skip
+            self.into_folder(dataset, loggers(self.folder, self.tensorboard, self.wandb, self.trackio))
         except (InputError, DivergedError) as error:
             return {"failed": str(error)}
         return {}

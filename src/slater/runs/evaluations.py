@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from slater.disk import append_json_line, digest_of, read_json_lines
+from slater.disk import append_json_line, digest_of, read_json_lines, typed
 from slater.limit_status import LimitStatus
 from slater.limits import Limit
 
@@ -91,24 +91,8 @@ def read_evaluations(folder: Path) -> list[Evaluation]:
     found: list[Evaluation] = []
     for row in read_json_lines(folder / EVALUATIONS):
         try:
-            evaluation = _read(row)
+            evaluation: Evaluation = typed(Evaluation, row)
         except (KeyError, TypeError, ValueError, AttributeError):
             continue  # of another version
         found = [*(other for other in found if not other.same_as(evaluation)), evaluation]
     return found
-
-
-def _read(row: Mapping[str, Any]) -> Evaluation:
-    limits = row["limits"]
-    return Evaluation(
-        policy=str(row["policy"]), env=str(row["env"]), episodes=int(row["episodes"]), seed=int(row["seed"]),
-        deterministic=bool(row["deterministic"]),
-        limits=None if limits is None else {str(k): float(v) for k, v in limits.items()},
-        means={str(k): float(v) for k, v in row["means"].items()},
-        errors={str(k): None if v is None else float(v) for k, v in row["errors"].items()},
-        units={
-            str(cost): {str(unit): float(v) for unit, v in sums.items()}
-            for cost, sums in row["units"].items()
-        },
-        digest=str(row["digest"]), cut_short=int(row["cut_short"]),
-    )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from slater.data import Dataset, StoredDataset
-from slater.disk import make_folder, write_atomic
+from slater.disk import make_folder, typed, write_json
 from slater.errors import InputError
 from slater.runs.trained_on import TrainedOn
 
@@ -49,7 +49,7 @@ class HeldOut:
 
     def save(self, folder: str | Path) -> None:
         """Write it beside the run's record; atomic."""
-        write_atomic(make_folder(folder) / FILE, (json.dumps(vars(self), indent=1) + "\n").encode())
+        write_json(make_folder(folder) / FILE, vars(self))
 
 
 def hold_out(data: Dataset, fraction: float, seed: int) -> tuple[Dataset, HeldOut]:
@@ -66,12 +66,8 @@ def read_held_out(folder: str | Path) -> HeldOut | None:
     if not path.is_file():
         return None
     try:
-        record = json.loads(path.read_text())
-        return HeldOut(
-            str(record["fingerprint"]), str(record["training"]), float(record["fraction"]),
-            int(record["seed"]), tuple(int(e) for e in record["episodes"]),
-            str(record.get("content", "")),
-        )  # fmt: skip
+        found: HeldOut = typed(HeldOut, json.loads(path.read_text()))
+        return found
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not readable as a record of held-out episodes ({error}).") from error
 

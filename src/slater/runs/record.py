@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slater import __version__
-from slater.disk import read_json, write_json
+from slater.disk import read_json, typed, write_json
 from slater.errors import InputError
 from slater.limits import Units
 from slater.runs.result import RESULT, LimitRecord
@@ -92,23 +92,6 @@ class TaskRecord:
         """To convert between sums over an episode and discounted ones."""
         return Units(gamma=self.gamma, horizon=self.horizon, bootstrap_timeouts=True)
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> TaskRecord:
-        """What `Task.describe` gave, and the identity."""
-        horizon = record["horizon"]
-        low, high = (
-            None if record[side] is None else tuple(map(float, record[side]))
-            for side in ("action_low", "action_high")
-        )
-        return cls(
-            obs_dim=int(record["obs_dim"]), action_dim=int(record["action_dim"]),
-            discrete=bool(record["discrete"]), costs=tuple(map(str, record["costs"])),
-            gamma=float(record["gamma"]), horizon=None if horizon is None else int(horizon),
-            limits=tuple(map(LimitRecord.from_json, record["limits"])),
-            scale=tuple(map(float, record["scale"])), action_low=low, action_high=high,
-            identity=str(record["identity"]),
-        )  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Record:
@@ -174,14 +157,10 @@ def read_record(folder: str | Path) -> Record:
         raise InputError(f"{folder} is not a run: {why}.")
     record = read_json(path, "a run")
     try:
-        config = dict(record["config"])
-        answer = Record(
-            str(record["version"]), _run(record["run"]), config, TaskRecord.from_json(record["problem"]),
-            env_id=None if record["env_id"] is None else str(record["env_id"]),
-            extended=tuple(map(int, record.get("extended", ()))),
-            versions={str(k): str(v) for k, v in record["versions"].items()},
-        )  # fmt: skip
-        int(config["steps"])
+        run = _run(record["run"])
+        fields = {"extended": (), **record, "task": record["problem"]}
+        answer: Record = dataclasses.replace(typed(Record, fields), run=run)
+        int(answer.config["steps"])
     except KeyError as error:
         raise InputError(f"{path} is not readable as a run (it has no {error}).") from error
     except (ValueError, TypeError, AttributeError, OverflowError) as error:

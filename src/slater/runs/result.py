@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slater.disk import read_json, write_json
+from slater.disk import read_json, typed, write_json
 from slater.errors import InputError
 from slater.limit_status import LimitStatus, is_above
 from slater.limits import Limit
@@ -43,15 +43,6 @@ class LimitRecord:
     def limit(self) -> Limit:
         """As it was given."""
         return Limit.parse(self.given)
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> LimitRecord:
-        """What `slater.limits.limit_records` gave."""
-        values = {
-            unit: None if record[unit] is None else float(record[unit])
-            for unit in ("episode", "discounted", "step", "normalised")
-        }
-        return cls(str(record["cost"]), str(record["given"]), **values)
 
 
 @dataclass(frozen=True)
@@ -305,15 +296,10 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """As in `result.json`."""
-        record: dict[str, Any] = {
-            "algorithm": self.algorithm,
-            "seed": self.seed,
-            "steps": self.steps,
-            "limits": [vars(limit) for limit in self.limits],
-            "members": [member.to_json() for member in self.members],
-            "limit_status": dict(self.limit_status),
-            "trusted": self.trusted,
-        }
+        record: dict[str, Any] = {name: getattr(self, name) for name in ("algorithm", "seed", "steps")}
+        record["limits"] = [vars(limit) for limit in self.limits]
+        record["members"] = [member.to_json() for member in self.members]
+        record |= {"limit_status": dict(self.limit_status), "trusted": self.trusted}
         if self.estimates is not None:
             record["mixture_estimates"] = dict(self.estimates)
         if self.per_episode is not None:
@@ -338,26 +324,12 @@ def read_result(folder: str | Path) -> Result | None:
         return None
     record = read_json(path, "a result")
     try:
-        result = Result(
-            algorithm=str(record["algorithm"]),
-            seed=int(record["seed"]),
-            steps=int(record["steps"]),
-            limits=tuple(map(LimitRecord.from_json, record["limits"])),
-            members=tuple(_member(row) for row in record["members"]),
-            limit_status={str(cost): LimitStatus(word) for cost, word in record["limit_status"].items()},
-            trusted=bool(record["trusted"]),
-            estimates=_numbers(record.get("mixture_estimates")),
-            per_episode=_numbers(record.get("mixture_per_episode")),
-            warnings=tuple(map(str, record.get("warnings", ()))),
-            details={name: value for name, value in record.items() if name not in _FIELDS},
-            folder=Path(folder),
-        )
-        for sums in (
-            result.limit_status,
-            result.estimates,
-            result.per_episode,
-            *(member.estimates for member in result.members),
-        ):
+        own = {name: record[name] for name in _FIELDS if name in record}
+        own |= {name: record.get(f"mixture_{name}") for name in ("estimates", "per_episode")}
+        own["details"] = {name: value for name, value in record.items() if name not in _FIELDS}
+        result: Result = typed(Result, {**own, "folder": folder})
+        members = (member.estimates for member in result.members)
+        for sums in (result.limit_status, result.estimates, result.per_episode, *members):
             unknown = [limit.cost for limit in result.limits if sums is not None and limit.cost not in sums]
             if unknown:
                 raise ValueError(f"it limits {unknown[0]!r} and says something of {', '.join(sums or ())}")
@@ -369,20 +341,3 @@ def read_result(folder: str | Path) -> Result | None:
         raise InputError(f"{path} is not readable as a result (it has no {error}).") from error
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(f"{path} is not readable as a result ({error}).") from error
-
-
-def _member(row: Mapping[str, Any]) -> Member:
-    step, kind = int(row["step"]), row["kind"]
-    estimates = _numbers(row.get("estimates"))
-    spread = _numbers(row.get("spread"))
-    return Member(step, str(kind), _finite(row["weight"]), estimates, bool(row.get("careful", False)), spread)
-
-
-def _numbers(values: Mapping[str, Any] | None) -> dict[str, float] | None:
-    return None if values is None else {str(name): _finite(value) for name, value in values.items()}
-
-
-def _finite(value: Any) -> float:
-    if not math.isfinite(number := float(value)):
-        raise ValueError(f"it holds {value}, which is no finite number")
-    return number

@@ -58,7 +58,7 @@ def finish(
         trusted = trusted and bool(found.about.get("trusted", True))
         warnings += found.warnings
     estimates, per_episode = _estimates(task, members, weights)
-    limits = tuple(map(LimitRecord.from_json, task.describe()["limits"]))
+    limits = tuple(LimitRecord(**record) for record in task.describe()["limits"])
     status = algorithm.limit_status(task, members, weights, check) or judged_status
     if status is None:
         sums = estimates if per_episode is None else per_episode

@@ -20,7 +20,7 @@ from slater.deep.algorithms.base import Algorithm, Member
 from slater.deep.algorithms.registry import find, make_algorithm, make_config
 from slater.deep.nets.policy import Exportable, Gaussian
 from slater.deep.task import Task
-from slater.disk import write_atomic
+from slater.disk import typed, write_atomic
 from slater.errors import InputError
 from slater.runs import Record, Run, TaskRecord, is_run, read_run
 from slater.runs.held_out import HeldOut
@@ -79,7 +79,7 @@ def refuse_other_task(folder: Path, run: Run, task: Task) -> None:
     """Refuse to go on with the run in `folder`, if there is one, as `run` on `task`: it was another task."""
     if not is_run(folder):
         return
-    before, now = read_record(folder).task, TaskRecord.from_json(_described(task, run))
+    before, now = read_record(folder).task, typed(TaskRecord, _described(task, run))
     if before.identity == now.identity:
         return
     found = [
