@@ -101,18 +101,13 @@ def _run(run: Any) -> Picture:
     """What a run learned beside its log, and how it got there."""
     from slater.report.pages import page
     from slater.report.run_plots import Beside, curves, plane
-    from slater.runs.log import load_log
+    from slater.runs.log import judged_sums, load_log
 
     beside = Beside()
     if Path(run.run.data).exists():
         log = load_log(run.run)
-        judged = log.episodes.judged
-        order = [log.cost_names.index(name) for name in run.task.costs if name in log.cost_names]
-        if len(order) == len(run.task.costs):
-            costs = log.episodes.costs_per_episode[judged][:, order]
-            beside = Beside(log.episodes.returns_per_episode[judged], costs)
-    planes = (
-        "".join(plane(run, index, beside) for index in range(len(run.task.costs))) if run.finished else ""
-    )
+        if set(run.task.costs) <= set(log.cost_names):
+            beside = Beside(*judged_sums(log, run.task.costs))
+    planes = [plane(run, index, beside) for index in range(len(run.task.costs)) if run.finished]
     title = f"{run.run.algorithm} in {run.folder}"
-    return Picture(title, page(title, f"<h2>{escape(title)}</h2>{planes}{curves(run)}"))
+    return Picture(title, page(title, f"<h2>{escape(title)}</h2>{''.join(planes)}{curves(run)}"))

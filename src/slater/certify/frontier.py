@@ -13,7 +13,7 @@ that one log is asked about together the joint spread of a mixture counts, in a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -131,6 +131,10 @@ class Point:
     status: LimitStatus
     weights: dict[str, float]
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON; a price that does not exist is null."""
+        return asdict(self) | ({} if self.within else {"prices": None})
+
 
 def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations: float = 1.0) -> Point:
     """The best mixture of the pool within `limits` less the share `margin`, by bounds."""
@@ -198,19 +202,7 @@ class Frontier:
             "unit": "per episode",
             "costs": list(self.cost_names),
             "trained_for": [list(limits) for limits in self.marked],
-            "points": [
-                {
-                    "limits": list(p.limits),
-                    "status": str(p.status),
-                    "reward": p.reward,
-                    "reward_low": p.reward_low,
-                    "costs": list(p.costs),
-                    "costs_high": list(p.costs_high),
-                    "prices": list(p.prices) if p.within else None,
-                    "weights": p.weights,
-                }
-                for p in self.points
-            ],
+            "points": [p.as_dict() for p in self.points],
             "policies": {name: list(values) for name, values in self.columns.items()},
             "spreads": {name: list(values) for name, values in self.spreads.items()},
             "cohorts": {k: list(v) for k, v in (self.cohorts or {}).items()},

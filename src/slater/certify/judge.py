@@ -26,6 +26,7 @@ from slater.errors import InputError
 from slater.limits import Limit, Limits, limit_list, resolve_limits
 from slater.policy import parts_of
 from slater.runs.held_out import training_part
+from slater.runs.log import judged_sums
 
 __all__ = ["LoggedProbability", "Subject", "certify", "certify_many", "find_policy"]
 
@@ -182,20 +183,18 @@ def certify_many(
 
         log = None if own is not None or env is not None else subjects[0].origin.read(data)
         found = [
-            with_plan(one, one.details["episode_costs"] if log is None else _costs(log, one)) for one in found
+            with_plan(
+                one,
+                one.details["episode_costs"]
+                if log is None
+                else judged_sums(log, [limit.cost for limit in one.limits])[1].tolist(),
+            )
+            for one in found
         ]
     return [
         replace(one, policy=subject.name, digest=subject.digest)
         for one, subject in zip(found, subjects, strict=True)
     ]
-
-
-def _costs(log: Dataset, certificate: Certificate) -> list[list[float]]:
-    """Of the log's episodes, (E, I), in the order of the certificate's limits: how costs are spread."""
-    table = log.episodes
-    order = [log.cost_names.index(limit.cost) for limit in certificate.limits]
-    rows: list[list[float]] = table.costs_per_episode[table.judged][:, order].tolist()
-    return rows
 
 
 def _by_own(subject: Subject, own: str | Path | Dataset, asked: _Asked) -> Certificate:

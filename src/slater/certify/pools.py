@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,13 @@ from slater.certify.frontier import Column, Frontier, Point, Pool, mix
 from slater.certify.subjects import Subject, find_policy
 from slater.certify.verdict import episode_limit
 from slater.data import Dataset
-from slater.disk import make_folder, write_atomic
+from slater.disk import make_folder, write_json
 from slater.errors import InputError, InputWarning
 from slater.limit_status import LimitStatus
 from slater.limits import Limits, limit_list, resolve_limits
 from slater.policy import Contract, Mixture, parts_of, save
 from slater.runs import SavedRun, is_run, open_run
+from slater.runs.log import judged_sums
 from slater.runs.trained_on import TrainedOn
 
 __all__ = [
@@ -45,25 +45,14 @@ def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
     for member in saved.result.members:
         if member.estimates is None:
             continue
-        sums = {
-            name: units.rescale(float(value), "discounted", "episode")
-            for name, value in member.estimates.items()
-        }
+        sums, spread = (
+            {name: units.rescale(float(value), "discounted", "episode") for name, value in found.items()}
+            for found in (member.estimates, member.spread or dict.fromkeys(member.estimates, 0.0))
+        )
         costs = tuple(sums[name] for name in task.costs)
         reward = next(key for key in sums if key not in task.costs)
-        spread = {
-            name: units.rescale(float(value), "discounted", "episode")
-            for name, value in (member.spread or dict.fromkeys(sums, 0.0)).items()
-        }
-        columns.append(
-            Column(
-                f"{label}{member.name}",
-                sums[reward],
-                costs,
-                spread[reward],
-                tuple(spread[c] for c in task.costs),
-            )
-        )
+        spreads = tuple(spread[c] for c in task.costs)
+        columns.append(Column(f"{label}{member.name}", sums[reward], costs, spread[reward], spreads))
     if not columns:
         raise InputError(
             f"{saved.folder} kept no policy with an estimate ({saved.run.algorithm} makes none), so there is "
@@ -109,15 +98,11 @@ def with_log(frontier: Frontier, data: Dataset) -> Frontier:
 
     An episode that was cut off counts by its rate, or not at all, as everywhere (`Episodes.judged`).
     """
-    table = data.episodes
-    whole = np.flatnonzero(table.judged)
-    order = [data.cost_names.index(name) for name in frontier.cost_names]
-    rows = np.concatenate([table.returns_per_episode[:, None], table.costs_per_episode[:, order]], axis=1)
-    labels = _groups_of(rows[whole]) if data.source is None else data.source[whole].astype(str)
-    cohorts: dict[str, tuple[float, ...]] = {}
-    for name in dict.fromkeys(labels.tolist()):
-        cohorts[name] = tuple(rows[whole][labels == name].mean(axis=0).tolist())
-    return replace(frontier, episodes=tuple(tuple(row) for row in rows[whole].tolist()), cohorts=cohorts)
+    rows = np.column_stack(judged_sums(data, frontier.cost_names))
+    labels = _groups_of(rows) if data.source is None else data.source[data.episodes.judged].astype(str)
+    names = dict.fromkeys(labels.tolist())
+    cohorts = {name: tuple(rows[labels == name].mean(axis=0).tolist()) for name in names}
+    return replace(frontier, episodes=tuple(map(tuple, rows.tolist())), cohorts=cohorts)
 
 
 #: groups of episodes where a log names no sources, and the fewest episodes of one
@@ -248,10 +233,8 @@ def _write_mix(
 ) -> None:
     folder = make_folder(out)
     save(mixture, folder / "mixture.safetensors")
-    record = {"runs": list(sources), "margin": margin, "unit": "per episode", **asdict(point)}
-    if not point.within:
-        record["prices"] = None
-    write_atomic(folder / "mix.json", (json.dumps(record, indent=1) + "\n").encode())
+    record = {"runs": list(sources), "margin": margin, "unit": "per episode", **point.as_dict()}
+    write_json(folder / "mix.json", record)
 
 
 def mix_runs(folders: Sequence[str | Path], limits: Limits, out: str | Path, *, margin: float = 0.1) -> Point:

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from slater.commands.parse import Positional, parse_given
-from slater.commands.runs import run_table
+from slater.commands.runs import identity_of, run_table
 from slater.disk import digest_of
 from slater.errors import InputError
 from slater.limit_status import LimitStatus
@@ -100,10 +100,7 @@ def _measure(saved: SavedRun, env: str, options: Options) -> None:
 
 def _row(saved: SavedRun, env: str | None) -> dict[str, Any]:
     result = saved.result
-    row: dict[str, Any] = {
-        "run": str(saved.folder), "algorithm": saved.run.algorithm, "preset": saved.run.preset or "",
-        "limits": " ".join(saved.run.limits), "seed": saved.run.seed,
-    }  # fmt: skip
+    row: dict[str, Any] = {"run": str(saved.folder), **identity_of(saved)}
     unit = "discounted" if result.per_episode is None else "episode"
     sums = result.estimates if result.per_episode is None else result.per_episode
     row |= {f"estimate/{name}/{unit}": value for name, value in (sums or {}).items()}

@@ -139,7 +139,7 @@ def _told(file: Path, table: str, cells: Sequence[Any], as_json: bool) -> int:
 
 def _worlds(options: WorldsArgs) -> int:
     from slater.experiments.small_worlds import WORLDS
-    from slater.experiments.task_family import Task
+    from slater.experiments.task_family import RandomTask
     from slater.experiments.worlds import measure, summary, world_of
     from slater.jobs.cells import prepare
 
@@ -148,7 +148,7 @@ def _worlds(options: WorldsArgs) -> int:
     for seed in options.seeds:
         for name in options.worlds or WORLDS:
             world = world_of(name)
-            own = (world.episodes,) if isinstance(world, Task) else (100, 300)
+            own = (world.episodes,) if isinstance(world, RandomTask) else (100, 300)
             for episodes in options.episodes or own:
                 _tell(f"{name}, {episodes} episodes, seed {seed}")
                 cells.append(measure(name, episodes, seed, out))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from slater.commands.parse import Positional, Repeated, parse
@@ -64,7 +64,7 @@ def run(args: list[str]) -> int:
             cache=cache_folder(),
         )  # fmt: skip
     if options.json:
-        print(json.dumps(asdict(point) | ({} if point.within else {"prices": None}), indent=1))
+        print(json.dumps(point.as_dict(), indent=1))
         return 0
     costs = ", ".join(f"{x:.4g} of {y:.4g}" for x, y in zip(point.costs, point.limits, strict=True))
     print(f"estimated per episode: reward {point.reward:.4g}, cost {costs}")

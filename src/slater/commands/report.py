@@ -70,7 +70,7 @@ def _episodes(
     run: SavedRun, data: str | None
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]] | tuple[None, None]:
     """Returns (E,) and costs (E, I) of the logged episodes that can be judged; None where there is no log."""
-    from slater.runs.log import load_log
+    from slater.runs.log import judged_sums, load_log
 
     source = Path(data or run.run.data)
     if not source.exists():
@@ -86,9 +86,7 @@ def _episodes(
         return None, None
     if missing := [name for name in run.task.costs if name not in log.cost_names]:
         raise InputError(f"{source} has no cost {', '.join(missing)}, which {run.folder} has.")
-    table = log.episodes
-    order = [log.cost_names.index(name) for name in run.task.costs]
-    return table.returns_per_episode[table.judged], table.costs_per_episode[table.judged][:, order]
+    return judged_sums(log, run.task.costs)
 
 
 def _frontier(run: SavedRun) -> list[tuple[float, float, float]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from slater.commands.parse import Positional, parse
 from slater.errors import InputError
-from slater.runs import find_runs, is_run, open_run
+from slater.runs import SavedRun, find_runs, is_run, open_run
 
 __all__ = ["run", "run_row", "run_table"]
 
@@ -55,15 +55,8 @@ def run_row(folder: Path) -> dict[str, Any]:
         return row
     try:
         saved = open_run(folder)
-        row |= {
-            "algorithm": saved.run.algorithm,
-            "preset": saved.run.preset or "",
-            "limits": " ".join(saved.run.limits),
-            "seed": saved.run.seed,
-            "steps": saved.record.steps,
-            "state": "unfinished",
-            "step": saved.metrics.step,
-        }
+        row |= identity_of(saved)
+        row |= {"steps": saved.record.steps, "state": "unfinished", "step": saved.metrics.step}
         row |= {name: value for name, value in saved.metrics.last("eval/").items() if name in _SHOWN}
         if saved.finished:
             result = saved.result
@@ -78,6 +71,13 @@ def run_row(folder: Path) -> dict[str, Any]:
     except InputError as error:
         row["state"] = f"unreadable ({error})"
     return row
+
+
+def identity_of(saved: SavedRun) -> dict[str, Any]:
+    """What a run is, for a row of a table."""
+    run = saved.run
+    limits = " ".join(run.limits)
+    return {"algorithm": run.algorithm, "preset": run.preset or "", "limits": limits, "seed": run.seed}
 
 
 def run_table(rows: Sequence[Mapping[str, Any]]) -> str:

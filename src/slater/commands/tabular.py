@@ -95,16 +95,11 @@ def run(args: list[str]) -> int:
     seconds = time.perf_counter() - start
     record = run_record(data, result, cmdp)
     if (plan := result.plan) is not None:
-        record["plan"] = {
-            "mode": plan.mode,
-            "epsilon": plan.epsilon,
-            "delta": plan.delta,
-            "phi": plan.phi if plan.phi == plan.phi else None,
-            "multiplier_bound": plan.multiplier_bound,
-            "tightening": plan.tightening.tolist(),
-            "required_rounds": plan.required_rounds,
+        kept = ("mode", "epsilon", "delta", "multiplier_bound", "required_rounds")
+        record["plan"] = {name: getattr(plan, name) for name in kept} | {
+            "phi": plan.phi if plan.phi == plan.phi else None, "tightening": plan.tightening.tolist(),
             "required_n": plan.required_size,
-        }
+        }  # fmt: skip
     first = {"algorithm": record.pop("algorithm"), "seed": None if cmdp is None else options.seed}
     record = first | record | {"seconds": round(seconds, 4)}
     if options.json:

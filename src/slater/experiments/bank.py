@@ -36,7 +36,7 @@ from slater.disk import read_json_lines, write_atomic
 from slater.errors import InputError
 from slater.report.curves import markdown_table
 
-__all__ = ["Judged", "judged", "rates", "run", "table"]
+__all__ = ["KnownPolicy", "judged", "rates", "run", "table"]
 
 F64 = NDArray[np.float64]
 CELLS, SETTINGS, CALIBRATION = "cells.jsonl", "settings.json", "calibration.json"
@@ -46,7 +46,7 @@ ROOM = 0.2
 
 
 @dataclass(frozen=True)
-class Judged:
+class KnownPolicy:
     """A policy of known truth: what a log said of its costs per episode, and what is so, (I,) each.
 
     kind: its class; what: "output" of the run, "clone" of the log, "bc-safe" or "other"
@@ -61,7 +61,7 @@ class Judged:
     limits: F64
 
 
-def judged(row: Mapping[str, Any]) -> list[Judged]:
+def judged(row: Mapping[str, Any]) -> list[KnownPolicy]:
     """The policies of a cell of `worlds` or of `estimates`; none where the past matters or nothing was
     said.
     """
@@ -74,7 +74,7 @@ def judged(row: Mapping[str, Any]) -> list[Judged]:
 
     def add(what: str, kind: str, mean: Any, deviation: Any, truth: Any) -> None:
         said, wide, true = (np.asarray(x, np.float64) for x in (mean, deviation, truth))
-        found.append(Judged(task, what, kind, said, wide, true, limits))
+        found.append(KnownPolicy(task, what, kind, said, wide, true, limits))
 
     weights = []
     for member in row["members"]:
@@ -97,7 +97,7 @@ def judged(row: Mapping[str, Any]) -> list[Judged]:
     return found
 
 
-def scores(policies: Sequence[Judged]) -> dict[str, list[float]]:
+def scores(policies: Sequence[KnownPolicy]) -> dict[str, list[float]]:
     """Of one task: class -> the worst score above, that below, and how many policies."""
     found = {}
     for kind in CLASSES:
@@ -197,7 +197,7 @@ def rates(
 COUNTED = ("pass", "fail", "abstain", "over", "false pass", "false fail", "room", "room passes")
 
 
-def _verdict(policy: Judged, up: float, down: float) -> str:
+def _verdict(policy: KnownPolicy, up: float, down: float) -> str:
     """Of all limits together."""
     wide = floored(policy.deviation, policy.limits)
     if np.any(policy.mean - down * wide > policy.limits):

@@ -15,7 +15,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import itertools
-import json
 import math
 import os
 import platform
@@ -33,7 +32,7 @@ from slater.errors import InputError
 from slater.experiments import budget
 from slater.experiments.measuring import measure, per_episode, scores
 from slater.experiments.task_data import TaskData
-from slater.jobs.engines import Cell, Row
+from slater.jobs.engines import Cell, Row, key_of
 from slater.jobs.sweep import TrainJob
 from slater.pairs import parse_pair
 from slater.runs import open_run
@@ -210,7 +209,7 @@ class CellWork:
 
     def run_folder(self, cell: Cell) -> Path:
         """The folder of the cell's run: readable, and its own for every combination of settings."""
-        key = hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:8]
+        key = key_of(cell)
         limits = "+".join(text.replace("/", "-per-") for text in cell["limits"])
         algorithm = cell["algorithm"] + (f".{cell['preset']}" if cell["preset"] else "")
         return Path(self.out) / "runs" / f"{cell['task']}-{algorithm}-limit{limits}-seed{cell['seed']}-{key}"
@@ -262,7 +261,7 @@ class CellWork:
 
         alike = {name: cell[name] for name in ("task", "algorithm", "preset", "settings", "data")}
         alike["budget"] = cell["budget_seconds"]
-        key = hashlib.sha256(json.dumps(alike, sort_keys=True).encode()).hexdigest()[:8]
+        key = key_of(alike)
         speed = budget.known_speed(
             Path(self.out) / "speeds" / f"{cell['task']}-{cell['algorithm']}-{key}.json",
             lambda: budget.measure_speed(budget.trial_of(short_run), cell["budget_seconds"], most),

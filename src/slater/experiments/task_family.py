@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from slater.experiments.world import F64, Rng, State, World
 
-__all__ = ["KINDS", "Task", "task_of"]
+__all__ = ["KINDS", "RandomTask", "task_of"]
 
 #: episodes of the pilot log that sets levels and limits
 PILOT = 400
@@ -28,7 +28,7 @@ SHAPES = ("crossing", "excess", "rare", "heavy")
 CREWS = ("spectrum", "spectrum", "few", "one", "modes")
 
 
-class Task(World):
+class RandomTask(World):
     """A task of the family; a kind of system says `draw`, `first`, `seen`, `reading` and `move`.
 
     number: draws all of it; episodes: of the log that is meant, 100 to 300, some 4,000 to 12,000 rows in all;
@@ -184,7 +184,7 @@ class Task(World):
         )
 
 
-class Linear(Task):
+class Linear(RandomTask):
     """A stable linear system of two to five states; watched: how far it leaves the middle, and effort."""
 
     dims: ClassVar[int] = 2
@@ -215,7 +215,7 @@ class Linear(Task):
         return reward, np.stack([np.abs(s["x"] @ self.watch), (a**2).sum(axis=1)], axis=1)
 
 
-class Service(Task):
+class Service(RandomTask):
     """A queue served at a rate; watched: the backlog and energy."""
 
     def draw(self, rng: Rng) -> None:
@@ -239,7 +239,7 @@ class Service(Task):
         return served - 0.05 * s["q"], np.stack([s["q"], rate**1.5], axis=1)
 
 
-class Reservoir(Task):
+class Reservoir(RandomTask):
     """Water that is held and released; watched: floods and releases that are too small."""
 
     def draw(self, rng: Rng) -> None:
@@ -263,7 +263,7 @@ class Reservoir(Task):
         return power, np.stack([s["v"], self.asked - 5 * out], axis=1)
 
 
-class Stock(Task):
+class Stock(RandomTask):
     """Orders that arrive a step later, demand by the week; watched: unmet demand and what lies about."""
 
     def draw(self, rng: Rng) -> None:
@@ -290,7 +290,7 @@ class Stock(Task):
         return sold - 0.02 * s["x"], np.stack([asked - sold, s["x"]], axis=1)
 
 
-class Heating(Task):
+class Heating(RandomTask):
     """A room and its walls; watched: energy and overheating."""
 
     def draw(self, rng: Rng) -> None:
@@ -313,7 +313,7 @@ class Heating(Task):
         return 2 - np.abs(s["x"] - 21) / 2, np.stack([heat * (1 + 0.2 * s["w"]), s["x"]], axis=1)
 
 
-class Charging(Task):
+class Charging(RandomTask):
     """A battery that trades at a price; watched: deep discharge and heat."""
 
     def draw(self, rng: Rng) -> None:
@@ -339,7 +339,7 @@ class Charging(Task):
         return reward, np.stack([1 - s["soc"], s["heat"]], axis=1)
 
 
-class Dosing(Task):
+class Dosing(RandomTask):
     """Patients who get better by doses; watched: load on the frail, and doses."""
 
     def draw(self, rng: Rng) -> None:
@@ -364,7 +364,7 @@ class Dosing(Task):
         return 1 - 0.4 * s["ill"], np.stack([strain, dose * s["ill"]], axis=1)
 
 
-class Hauling(Task):
+class Hauling(RandomTask):
     """A vehicle on a road that is wet or dry; watched: speed in the wet, and fuel."""
 
     def draw(self, rng: Rng) -> None:
@@ -389,11 +389,11 @@ class Hauling(Task):
 
 
 #: kinds of system, in turn by the number
-KINDS: tuple[type[Task], ...] = (
+KINDS: tuple[type[RandomTask], ...] = (
     Linear, Service, Reservoir, Stock, Heating, Charging, Dosing, Hauling,
 )  # fmt: skip
 
 
-def task_of(number: int) -> Task:
+def task_of(number: int) -> RandomTask:
     """Task `number` of the family, 0 or more."""
     return KINDS[number % len(KINDS)](number)

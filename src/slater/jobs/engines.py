@@ -15,19 +15,15 @@ sentence) where the job's process died. Three engines, one interface:
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import multiprocessing
 import os
 import signal
 import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, TypeVar
@@ -35,7 +31,7 @@ from typing import Any, Literal, TypeVar
 from slater.errors import InputError, InputWarning, optional
 from slater.threads import children_use_one_thread, use_one_thread
 
-__all__ = ["Cell", "Engine", "Row", "run_jobs"]
+__all__ = ["Cell", "Engine", "Row", "key_of", "run_jobs"]
 
 Cell = dict[str, Any]
 Row = dict[str, Any]
@@ -45,6 +41,11 @@ Ended = Iterator[tuple[Job, Row] | None]
 
 #: seconds between looks at what has ended
 TICK = 1.0
+
+
+def key_of(cell: Mapping[str, Any]) -> str:
+    """Eight digits that are other ones for other settings, for the names of files."""
+    return hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def run_jobs(
@@ -196,8 +197,4 @@ def _ray(work: Callable[[Job], Row], jobs: Sequence[Job], workers: int) -> Ended
         ray.shutdown()
 
 
-_ENGINES: Mapping[Engine, Callable[..., Ended[Any]]] = {
-    "pool": _pool,
-    "fresh": _fresh,
-    "ray": _ray,
-}
+_ENGINES: Mapping[Engine, Callable[..., Ended[Any]]] = {"pool": _pool, "fresh": _fresh, "ray": _ray}

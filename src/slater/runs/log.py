@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from slater.data import Dataset, ReadOptions, load
 from slater.runs.record import Run
 
-__all__ = ["load_log"]
+__all__ = ["judged_sums", "load_log"]
 
 
 def load_log(run: Run | None, path: str | Path | None = None) -> Dataset:
@@ -18,3 +22,9 @@ def load_log(run: Run | None, path: str | Path | None = None) -> Dataset:
     source = Path(path if path is not None else run.data if run is not None else "")
     told = run is not None and bool(run.reading) and source.suffix == Path(run.data).suffix
     return load(source, ReadOptions.from_json(run.reading) if run is not None and told else None)
+
+
+def judged_sums(data: Dataset, costs: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns (E,) and costs (E, I), in the order of `costs`, of the logged episodes that can be judged."""
+    table, order = data.episodes, [data.cost_names.index(name) for name in costs]
+    return table.returns_per_episode[table.judged], table.costs_per_episode[table.judged][:, order]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +10,7 @@ from typing import Any
 
 from slater.errors import InputError
 from slater.experiments.benchmark import share_done, train_or_resume
-from slater.jobs.engines import Cell, Row
+from slater.jobs.engines import Cell, Row, key_of
 
 __all__ = ["CandidateWork"]
 
@@ -53,9 +51,8 @@ class CandidateWork:
 
     def run_folder(self, cell: Cell) -> Path:
         """The folder of the candidate's run."""
-        key = hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:8]
         searched = "-".join(f"{name}={cell['settings'][name]}" for name in cell["searched"])
-        return Path(self.out) / "runs" / f"{searched}-{key}"
+        return Path(self.out) / "runs" / f"{searched}-{key_of(cell)}"
 
     def progress(self, cell: Cell) -> float:
         """How much of the candidate's training is done, from 0 to 1."""

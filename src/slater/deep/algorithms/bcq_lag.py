@@ -26,7 +26,7 @@ from jax import Array
 
 from slater.deep.algorithms.base import Config
 from slater.deep.algorithms.lagrangian import (
-    Lagrangian,
+    LagrangianActor,
     LagrangianConfig,
     TwinState,
     excess,
@@ -104,7 +104,7 @@ class BCQLagState(eqx.Module):
 
 
 @register
-class BCQLag(Lagrangian[BCQLagConfig, BCQLagState]):
+class BCQLag(LagrangianActor[BCQLagConfig, BCQLagState]):
     """See the module's text."""
 
     name: ClassVar[str] = "bcq-lag"

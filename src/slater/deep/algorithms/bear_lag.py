@@ -25,7 +25,7 @@ from jax import Array
 
 from slater.deep.algorithms.base import Config
 from slater.deep.algorithms.lagrangian import (
-    Lagrangian,
+    LagrangianActor,
     LagrangianConfig,
     TwinState,
     excess,
@@ -87,7 +87,7 @@ class BEARLagState(eqx.Module):
 
 
 @register
-class BEARLag(Lagrangian[BEARLagConfig, BEARLagState]):
+class BEARLag(LagrangianActor[BEARLagConfig, BEARLagState]):
     """See the module's text."""
 
     name: ClassVar[str] = "bear-lag"

@@ -37,7 +37,7 @@ from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.task import Task
 from slater.errors import InputError
 
-__all__ = ["Lagrangian", "LagrangianConfig", "TwinState", "Twins", "excess", "multiplier_metrics"]
+__all__ = ["LagrangianActor", "LagrangianConfig", "TwinState", "Twins", "excess", "multiplier_metrics"]
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def multiplier_metrics(task: Task, dual: DualState) -> dict[str, Array]:
 LagrangianT = TypeVar("LagrangianT", bound=LagrangianConfig)
 
 
-class Lagrangian(Algorithm[LagrangianT, State]):
+class LagrangianActor(Algorithm[LagrangianT, State]):
     """An actor-critic with twin critics and a PID multiplier; its state has the multiplier's as `dual`."""
 
     actions = ("continuous",)
