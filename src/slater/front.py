@@ -103,8 +103,9 @@ def evaluate(
     measured is kept with the run.
     """
     from slater.envs import rollout
-    from slater.runs import Result, is_run, open_run
+    from slater.runs import Result
     from slater.runs.evaluations import Evaluation, add_evaluation
+    from slater.runs.folder import run_of
 
     place: Path | None = None
     saved: SavedRun | None = None
@@ -114,10 +115,8 @@ def evaluate(
         place = Path(policy)
     acting: Any = policy
     if place is not None:
-        acting = load_policy(place)
-        folder = place if place.is_dir() else place.parent
-        if is_run(folder):
-            saved = open_run(folder)
+        acting, saved = load_policy(place), run_of(place)
+        if saved is not None:
             env, discount = env or saved.env, saved.task.gamma if discount is None else discount
     if env is None:
         raise InputError("name the environment: neither the run nor its data say which one it is.")
@@ -126,7 +125,7 @@ def evaluate(
         discount=_discount(acting) if discount is None else discount,
     )  # fmt: skip
     if saved is not None and place is not None:
-        name = "mixture" if place.is_dir() else place.name.removesuffix(".safetensors")
+        name = "mixture" if place.is_dir() or place.stem == "mixture" else place.name
         file = place / "mixture.safetensors" if place.is_dir() else place
         add_evaluation(saved.folder, Evaluation.of(name, file, ran, saved.task, None))
     return ran

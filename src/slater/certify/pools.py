@@ -40,15 +40,13 @@ __all__ = [
 
 def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
     """The members of a finished run that have estimates, as sums per episode; `label` goes before names."""
-    task, units = saved.task, saved.task.units
+    task = saved.task
     columns = []
     for member in saved.result.members:
         if member.estimates is None:
             continue
-        sums, spread = (
-            {name: units.rescale(float(value), "discounted", "episode") for name, value in found.items()}
-            for found in (member.estimates, member.spread or dict.fromkeys(member.estimates, 0.0))
-        )
+        sums = task.per_episode(member.estimates)
+        spread = task.per_episode(member.spread or dict.fromkeys(member.estimates, 0.0))
         costs = tuple(sums[name] for name in task.costs)
         reward = next(key for key in sums if key not in task.costs)
         spreads = tuple(spread[c] for c in task.costs)

@@ -17,8 +17,9 @@ from slater.errors import InputError
 from slater.limits import Limit, Units, resolve_limits
 from slater.policy import load, with_limits
 from slater.progress import PlainProgress
-from slater.runs import SavedRun, is_run, open_run
+from slater.runs import SavedRun
 from slater.runs.evaluations import Evaluation, add_evaluation
+from slater.runs.folder import run_of
 
 if TYPE_CHECKING:
     from slater.envs import Rollout
@@ -69,7 +70,9 @@ def run(args: list[str]) -> int:
     """Entry point of `slater evaluate`."""
     options, given = parse_given(Options, args, "evaluate")
     _refuse_without_effect(options, given)
-    saved = _saved(options.run)
+    if not options.run.exists():
+        raise InputError(f"there is no run or policy file {options.run}.")
+    saved = run_of(options.run)
     env = options.env or _own_env(options.run, saved)
     if env is None:
         raise InputError("give the environment with --env, for example --env bullet/BallCircle.")
@@ -131,16 +134,6 @@ def _refuse_without_effect(options: Options, given: frozenset[str]) -> None:
     if options.members:
         for name in sorted(given & {"limit", "deterministic", "workers"}):
             raise InputError(f"--{name} does nothing with --members, which runs every kept policy as it is.")
-
-
-def _saved(path: Path) -> SavedRun | None:
-    """The run that the policy belongs to; None for a lone policy file."""
-    if not path.exists():
-        raise InputError(f"there is no run or policy file {path}.")
-    if path.is_dir():
-        return open_run(path)
-    # a policy of a run lies in its folder, a kept one a floor below
-    return next((open_run(folder) for folder in path.absolute().parents[:2] if is_run(folder)), None)
 
 
 def _own_env(path: Path, saved: SavedRun | None) -> str | None:

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.errors import InputError
-from slater.limits import Units
-from slater.runs import LimitRecord, Member, open_run
+from slater.runs import LimitRecord, Member, TaskRecord, open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 from slater.runs.folder import kept_path
 from slater.runs.result import from_log
@@ -57,7 +56,7 @@ def measure_members(
         add_evaluation(folder, Evaluation.of(file.name, file, ran, task, None))
         if tick is not None:
             tick(index + 1, len(rows))
-    estimated = _estimates(rows, costs, task.units)
+    estimated = _estimates(rows, costs, task)
     names = ("return", *costs)
     members = []
     for index, row in enumerate(rows):
@@ -88,13 +87,12 @@ def _outputs(rows: Sequence[Member], measured: F64, estimated: F64 | None, limit
     return answer | {"hindsight": lp_weights(measured, limits)}
 
 
-def _estimates(rows: Sequence[Member], costs: Sequence[str], units: Units) -> F64 | None:
+def _estimates(rows: Sequence[Member], costs: Sequence[str], task: TaskRecord) -> F64 | None:
     """Estimated sums per episode, shape (K, 1+I), or None where there are none."""
-    found = [row.estimates for row in rows if row.estimates is not None]
+    found = [task.per_episode(row.estimates) for row in rows if row.estimates is not None]
     if len(found) < len(rows):
         return None
-    names = ("reward", *costs)
-    return np.array([[units.rescale(row[name], "discounted", "episode") for name in names] for row in found])
+    return np.array([[row[name] for name in ("reward", *costs)] for row in found])
 
 
 def _episode_limits(limits: Sequence[LimitRecord]) -> F64:

@@ -150,14 +150,10 @@ def _members(world: World, result: Any) -> list[list[Any]]:
     saved, rows = open_run(result.folder), []
     names = ("reward", *(limit.cost for limit in result.limits))
     for member in result.members:
-
-        def per_episode(sums: Any) -> list[float]:
-            units = saved.task.units
-            return [units.rescale(sums[name], "discounted", "episode") for name in names]
-
+        said, wide = (saved.task.per_episode(sums) for sums in (member.estimates, member.spread))
         true = true_value(world, saved.kept_policy(member), 1000)
-        rows.append([member.kind, member.weight, per_episode(member.estimates), per_episode(member.spread),
-                     true.tolist()])  # fmt: skip
+        rows.append([member.kind, member.weight, [said[name] for name in names],
+                     [wide[name] for name in names], true.tolist()])  # fmt: skip
     return rows
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import numpy as np
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from slater.report.curves import LIMIT, STYLE, save_figure
+from slater.report.curves import LIMIT, STYLE, save_figure, with_errors
 
 __all__ = ["Look", "draw_curves", "draw_plane", "looks"]
 
@@ -109,9 +108,7 @@ def draw_curves(stem: Path, curves: Sequence[Row], *, title: str, cost: str) -> 
             axis = axes[line][column]
             for label, look in chosen.items():
                 points = [row for row in here if row["label"] == label]
-                x = np.array([row["step"] for row in points])
-                mean = np.array([row[f"{value}_mean"] for row in points])
-                error = np.array([row[f"{value}_se"] for row in points])
+                x, mean, error = with_errors(points, "step", value)
                 axis.plot(x, mean, color=look.color, linestyle=look.line, label=label)
                 axis.fill_between(x, mean - error, mean + error, color=look.color, alpha=0.15, linewidth=0)
             axis.grid(alpha=0.25)

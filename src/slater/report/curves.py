@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+from numpy.typing import NDArray
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 __all__ = [
     "Curve", "draw_against_size", "draw_rates", "fit_slope", "markdown_table", "save_figure", "summarise",
-    "write_csv",
+    "with_errors", "write_csv",
 ]  # fmt: skip
 
 Row = dict[str, Any]
+F64 = NDArray[np.float64]
 
 REWARD, COST, LIMIT = "reward", "cost", "#b03a2e"
 PALETTE = ("#1b4f72", "#d68910", "#117a65", "#7d3c98", "#909497")
@@ -89,9 +91,7 @@ def draw_against_size(
             axis = axes[row][column]
             for curve in curves:
                 points = [line for line in summary if line["algorithm"] == curve.name]
-                x = np.array([line["n"] for line in points])
-                mean = np.array([line[f"{value}_mean"] for line in points])
-                error = np.array([line[f"{value}_se"] for line in points])
+                x, mean, error = with_errors(points, "n", value)
                 style = STYLE[curve.algorithm] | {"linestyle": ":" if curve.variant else "-", "markersize": 4}
                 axis.errorbar(x, mean, error if len(x) == 1 else None, label=curve.label, **style)
                 low, high = mean - error, mean + error
@@ -121,8 +121,7 @@ def draw_rates(stem: Path, summary: Sequence[Row], slopes: dict[str, float]) -> 
     plain = [row for row in summary if not row["tightened"]]
     n = np.array([row["n"] for row in plain], dtype=float)
     for index, name in enumerate(slopes):
-        mean = np.array([row[f"{name}_mean"] for row in plain])
-        error = np.array([row[f"{name}_se"] for row in plain])
+        _, mean, error = with_errors(plain, "n", name)
         label = f"{name}, slope {slopes[name]:.2f}"
         left.errorbar(n, mean, error, color=PALETTE[index], marker=MARKERS[index], markersize=4, label=label)
     anchor = plain[0]["combined_mean"] if plain else 1.0
@@ -133,25 +132,24 @@ def draw_rates(stem: Path, summary: Sequence[Row], slopes: dict[str, float]) -> 
     for index, (tight, label) in enumerate(((False, "limits as given"), (True, "tightened (Theorem 3)"))):
         rows = [row for row in summary if row["tightened"] == tight]
         x = [row["n"] for row in rows]
-        right.plot(
-            x,
-            [r["feasible_mean"] for r in rows],
-            color=PALETTE[index],
-            marker="o",
-            label=f"share exactly feasible, {label}",
-        )
-        right.plot(
-            x,
-            [r["reward_mean"] for r in rows],
-            color=PALETTE[index],
-            linestyle="--",
-            label=f"reward / optimum, {label}",
-        )
+        for value, what, style in (
+            ("feasible", "share exactly feasible", {"marker": "o"}),
+            ("reward", "reward / optimum", {"linestyle": "--"}),
+        ):
+            y = [row[f"{value}_mean"] for row in rows]
+            right.plot(x, y, color=PALETTE[index], label=f"{what}, {label}", **style)
     right.set(xscale="log", xlabel="transitions in the dataset", ylim=(0, 1.1))
     right.legend(fontsize=8, frameon=False, loc="center right", bbox_to_anchor=(1.0, 0.72))
     right.grid(alpha=0.25)
     figure.tight_layout()
     save_figure(figure, stem)
+
+
+def with_errors(rows: Sequence[Mapping[str, Any]], x: str, value: str) -> tuple[F64, F64, F64]:
+    """Of rows of `summarise`: x, and means and standard errors of a value, (n,) each."""
+    columns = ([row[name] for row in rows] for name in (x, f"{value}_mean", f"{value}_se"))
+    places, means, errors = (np.array(column, dtype=np.float64) for column in columns)
+    return places, means, errors
 
 
 def fit_slope(rows: Sequence[Row], value: str) -> float:

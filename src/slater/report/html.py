@@ -13,20 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Section", "Table", "write_report"]
+from slater.report.pages import page
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1c2833; max-width: 70rem; margin: 2rem auto }
-body { padding: 0 1rem }
-h1, h2 { line-height: 1.2 } h2 { margin-top: 2.5rem }
-.scroll { overflow-x: auto }
-table { border-collapse: collapse; margin: 1rem 0; font-size: 14px }
-th, td { border-bottom: 1px solid #d5d8dc; padding: .25rem .7rem; text-align: left; white-space: nowrap }
-td.number { text-align: right; font-variant-numeric: tabular-nums }
-td.over { color: #b03a2e; font-weight: 600 }
-code { font-size: 13px; overflow-wrap: anywhere }
-img { max-width: 100% }
-"""
+__all__ = ["Section", "Table", "write_report"]
 
 
 @dataclass(frozen=True)
@@ -75,14 +64,7 @@ def write_report(path: Path, title: str, sections: Sequence[Section]) -> None:
         if section.code:
             rows = "".join(f"<li><code>{html.escape(x)}</code></li>" for x in section.code)
             body.append(f"<details><summary>{len(section.code)} commands</summary><ul>{rows}</ul></details>")
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        # an empty icon: browsers ask a server for one otherwise
-        '<link rel="icon" href="data:,">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
-    )
-    path.write_text(page, encoding="utf-8")
+    path.write_text(page(title, "".join(body)), encoding="utf-8")
 
 
 def _table(table: Table) -> str:

@@ -34,6 +34,9 @@ svg{width:100%;height:auto}svg text:not([fill]){fill:var(--ink)}code,pre{overflo
 .scale .colours{height:1rem}
 .pass{color:var(--pass)}.fail{color:var(--fail)}.abstain{color:var(--abstain)}.line{color:var(--line)}
 .said::first-letter{text-transform:uppercase}
+.scroll{overflow-x:auto}.scroll td,.scroll th{white-space:nowrap}
+td.number{text-align:right;font-variant-numeric:tabular-nums}td.over{color:var(--fail);font-weight:600}
+img{max-width:100%}
 @media(max-width:500px){
   /* a wide picture shrinks on a phone: its words must not; a table of many columns becomes a card per row */
   svg[width='760'] text{font-size:20px}
@@ -88,6 +91,8 @@ def page(title: str, body: str) -> str:
     """A whole HTML page, self-contained."""
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
-        f"<meta name='viewport' content='width=device-width'><title>{escape(title)}</title><style>{STYLE}"
+        # an empty icon: browsers ask a server for one otherwise
+        "<meta name='viewport' content='width=device-width'><link rel='icon' href='data:,'>"
+        f"<title>{escape(title)}</title><style>{STYLE}"
         f"@media(prefers-color-scheme:dark){{{_in_the_dark()}}}</style></head><body>{body}</body></html>\n"
     )

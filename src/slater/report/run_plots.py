@@ -59,10 +59,8 @@ def frame(xs: Sequence[float], ys: Sequence[float], labels: tuple[str, str]) -> 
 def _in_unit(run: SavedRun, member: Member, name: str) -> float:
     """A member's estimate, per episode where a horizon is known."""
     assert member.estimates is not None
-    value = float(member.estimates[name])
-    if run.task.horizon is None:
-        return value
-    return float(run.task.units.rescale(value, "discounted", "episode"))
+    known = run.task.horizon is not None
+    return float((run.task.per_episode(member.estimates) if known else member.estimates)[name])
 
 
 def _thinned(count: int, most: int) -> NDArray[np.intp]:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from slater.policy import Contract, Mixture, SavedPolicy
 
 __all__ = [
-    "SavedRun", "find_runs", "folder_for", "is_run", "kept_path", "new_run_folder", "open_run", "save_kept",
+    "SavedRun", "find_runs", "folder_for", "is_run", "kept_path", "new_run_folder", "open_run", "run_of",
+    "save_kept",
 ]  # fmt: skip
 
 
@@ -168,6 +169,13 @@ class SavedRun:
         if found is None:
             raise InputError(f"the run in {self.folder} is not finished: it has no {RESULT}.")
         return found
+
+
+def run_of(path: Path) -> SavedRun | None:
+    """The run in a folder, or that a policy file belongs to: it lies there, or, if kept, a floor below."""
+    if path.is_dir():
+        return open_run(path)
+    return next((open_run(folder) for folder in path.absolute().parents[:2] if is_run(folder)), None)
 
 
 def open_run(folder: str | Path) -> SavedRun:

@@ -92,6 +92,10 @@ class TaskRecord:
         """To convert between sums over an episode and discounted ones."""
         return Units(gamma=self.gamma, horizon=self.horizon, bootstrap_timeouts=True)
 
+    def per_episode(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Discounted sums, by name, as sums over a full episode."""
+        return {name: self.units.rescale(x, "discounted", "episode") for name, x in sums.items()}
+
 
 @dataclass(frozen=True)
 class Record:
