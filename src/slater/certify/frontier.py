@@ -263,7 +263,6 @@ def trace(
     grids: Sequence[Iterable[float]] | None = None,
     *,
     margin: float = 0.0,
-    deviations: float = 1.0,
     resolution: int | None = None,
     marked: Sequence[Sequence[float]] = (),
 ) -> Frontier:
@@ -280,7 +279,7 @@ def trace(
         raise InputError(
             f"a frontier of {costs} costs cannot be drawn; fix all limits but two and mix instead."
         )
-    reward, highs = pool.bounds(deviations)
+    reward, highs = pool.bounds(1.0)
     if grids is None:
         count = resolution or (25 if costs == 1 else 12)
         richest = highs[int(reward.argmax())]
@@ -299,7 +298,7 @@ def trace(
         if not 0 <= x <= LARGEST:
             raise InputError(f"the limit {x:g} is not from 0 to {LARGEST:g}; limits are sums per episode.")
     mesh = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, costs)
-    points = tuple(mix(pool, row.tolist(), margin=margin, deviations=deviations) for row in mesh)
+    points = tuple(mix(pool, row.tolist(), margin=margin) for row in mesh)
     columns = {c.name: (c.reward, *c.costs) for c in pool.columns}
     spreads = {c.name: (c.reward_spread, *c.cost_spread) for c in pool.columns if any(c.cost_spread)}
     own = tuple(tuple(float(x) for x in limits) for limits in marked)

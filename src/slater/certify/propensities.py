@@ -86,7 +86,6 @@ def judge_propensities(
     unlived: Sequence[float] | None = None,
     horizon: int | None = None,
     largest: float | None = None,
-    seed: int = 0,
 ) -> tuple[LimitVerdict, ...]:
     """Verdicts on limits per episode, from episodes logged with propensities.
 
@@ -110,7 +109,7 @@ def judge_propensities(
         )
     finite = np.where(np.isfinite(most), most, np.maximum(seen, 1.0))
     robust = controlled(
-        data, parts_of(policy), weights.cumulative, weights.chosen, T, finite, np.random.default_rng(seed)
+        data, parts_of(policy), weights.cumulative, weights.chosen, T, finite, np.random.default_rng(0)
     )
     verdicts = []
     for i, (name, limit, rate) in enumerate(zip(names, limits, rates, strict=True)):

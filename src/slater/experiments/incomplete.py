@@ -69,10 +69,9 @@ class IncompleteProblem:
     radius: float
 
 
-def draw_problem(
-    rng: np.random.Generator, family: str, *, states: int = 10, actions: int = 4, decisions: int = 2
-) -> IncompleteProblem:
+def draw_problem(rng: np.random.Generator, family: str) -> IncompleteProblem:
     """A random problem of a family; its limit binds at the optimum."""
+    states, actions, decisions = 10, 4, 2
     hard = family == "hard"
     discount, spread, skew = (0.95, 0.05, 0.3) if hard else (0.9, 0.3, 1.0)
     while True:

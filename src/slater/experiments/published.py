@@ -8,7 +8,6 @@ is no repetition of them, and every table that shows both says so.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -51,18 +50,14 @@ def published() -> tuple[Published, ...]:
     )
 
 
-def published_for(algorithm: str, task: str, limits: str = "10/20/40") -> Published | None:
-    """The figure of one of our algorithms (`pdca:paper`, `cpq`, `cpq:released`, ...) on a task, if any."""
-    return next(_matching(algorithm, task, limits), None)
-
-
-def _matching(algorithm: str, task: str, limits: str) -> Iterator[Published]:
+def published_for(algorithm: str, task: str) -> Published | None:
+    """The figure of one of our algorithms (`pdca:paper`, `cpq`, `cpq:released`, ...) on a task, the mean over
+    limits of 10, 20 and 40, if any.
+    """
     from slater.deep import algorithms, find
 
     name, _, preset = algorithm.partition(":")
     if name not in algorithms():  # a row of a package that is no longer installed
-        return
-    known = find(name, preset or None).published_as
-    for row in published():
-        if (row.algorithm, row.task, row.limits) == (known, task, limits):
-            yield row
+        return None
+    wanted = (find(name, preset or None).published_as, task, "10/20/40")
+    return next((row for row in published() if (row.algorithm, row.task, row.limits) == wanted), None)

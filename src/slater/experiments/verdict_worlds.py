@@ -98,8 +98,9 @@ def _two(
     )  # fmt: skip
 
 
-def _clicks(actions: int = 20) -> LogWorld:
+def _clicks() -> LogWorld:
     """As a log of recommendations: uniform propensities, one step, a rare cost, a policy with preferences."""
+    actions = 20
     chance = np.linspace(0.002, 0.008, actions)
     bias = np.linspace(1.5, -1.5, actions)
     zero = np.zeros(actions)

@@ -38,11 +38,11 @@ def find_runs(folder: str | Path) -> Iterator[Path]:
     return (path.parent for path in sorted(Path(folder).rglob(RECORD)))
 
 
-def new_run_folder(name: str, below: str | Path = "runs") -> Path:
-    """A new folder `below/name`, with a number behind it where there is one of that name already."""
+def new_run_folder(name: str) -> Path:
+    """A new folder `runs/name`, with a number behind it where there is one of that name already."""
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
     for number in itertools.count(1):
-        folder = Path(below) / (name if number == 1 else f"{name}-{number}")
+        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
         try:
             folder.mkdir(parents=True)
             return folder

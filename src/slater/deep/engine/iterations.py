@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -29,15 +30,19 @@ __all__ = [
     "initial_state",
     "iteration",
     "run_iterations",
+    "with_tau",
 ]
 
 #: no loss of scaled utilities comes near this while training is sane
 EXPLOSION = 1e8
 
 
-def initial_state(algorithm: Algorithm[Any, Any], task: Task, key: Array) -> Any:
-    """The first state, compiled in one piece: each array its own buffer, which a chunk may reuse."""
-    return shared(_compile_init, algorithm, task)(key)
+def initial_state(algorithm: Algorithm[Any, Any], task: Task, key: Array, tau: Array | None = None) -> Any:
+    """The first state, compiled in one piece: each array its own buffer, which a chunk may reuse.
+
+    tau: limits other than those of the task, for runs that are one program.
+    """
+    return shared(_compile_init, algorithm, task)(key, tau)
 
 
 def blank_state(algorithm: Algorithm[Any, Any], task: Task, key: Array) -> Any:
@@ -46,10 +51,15 @@ def blank_state(algorithm: Algorithm[Any, Any], task: Task, key: Array) -> Any:
     return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), shapes)
 
 
-def _compile_init(algorithm: Algorithm[Any, Any], task: Task) -> Callable[[Array], Any]:
+def with_tau(task: Task, tau: Array | None) -> Task:
+    """The problem under other limits, which may be traced."""
+    return task if tau is None else replace(task, tau=tau)  # type: ignore[arg-type]  # as NumPy's does here
+
+
+def _compile_init(algorithm: Algorithm[Any, Any], task: Task) -> Callable[..., Any]:
     @jit_once
-    def init(key: Array) -> Any:
-        state = algorithm.init(task, jax.random.fold_in(key, 2**32 - 1))
+    def init(key: Array, tau: Array | None = None) -> Any:
+        state = algorithm.init(with_tau(task, tau), jax.random.fold_in(key, 2**32 - 1))
         # a weakly typed scalar would become strongly typed later and have everything compiled twice
         return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), state)
 

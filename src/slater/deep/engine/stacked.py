@@ -28,7 +28,7 @@ from jax import Array
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.engine.folder import algorithm_of, run_on
-from slater.deep.engine.iterations import iteration, run_iterations
+from slater.deep.engine.iterations import initial_state, iteration, run_iterations, with_tau
 from slater.deep.engine.sources import fits
 from slater.deep.engine.training import DivergedError, Interrupted, Training, Watcher, held, open_data
 from slater.deep.task import Task
@@ -102,10 +102,10 @@ class _Group:
     def go(self) -> dict[Path, str]:
         """Train all to the end; what went wrong, by folder."""
         failures: dict[Path, str] = {}
-        initial = _compile_init(self.algorithm, self.task)
         begun_at: dict[int, list[tuple[Training, Any]]] = {}
         for run in self.runs:
-            state, step = run.begin(initial(run.key, jnp.asarray(run.task.tau)))
+            tau = jnp.asarray(run.task.tau)
+            state, step = run.begin(initial_state(self.algorithm, self.task, run.key, tau))
             begun_at.setdefault(step, []).append((run, state))
         # after a kill between two checkpoints some runs are behind: they first catch up with the next
         together: list[tuple[Training, Any]] = []
@@ -176,22 +176,6 @@ def _apart(state: Any, count: int) -> list[Any]:
     return [jax.tree.map(operator.itemgetter(n), state) for n in range(count)]
 
 
-def _compile_init(algorithm: Algorithm[Any, Any], task: Task) -> Callable[[Array, Array], Any]:
-    """The first state of a run from its key and tau, as `initial_state` gives it."""
-
-    @jax.jit
-    def init(key: Array, tau: Array) -> Any:
-        state = algorithm.init(_with_tau(task, tau), jax.random.fold_in(key, 2**32 - 1))
-        return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), state)
-
-    return init
-
-
-def _with_tau(task: Task, tau: Array) -> Task:
-    """The problem under other limits, which may be traced."""
-    return replace(task, tau=tau)  # type: ignore[arg-type]  # a traced array does what NumPy's does here
-
-
 def _compile_together(
     algorithm: Algorithm[Any, Any], task: Task
 ) -> Callable[..., tuple[Any, dict[str, Array], Array]]:
@@ -209,7 +193,7 @@ def _compile_together(
 
         def every(step: Array, state: Any) -> tuple[Any, dict[str, Array]]:
             def one(key: Array, tau: Array, state: Any) -> tuple[Any, dict[str, Array]]:
-                return iteration(algorithm, _with_tau(task, tau), data, key, step, state, phase)
+                return iteration(algorithm, with_tau(task, tau), data, key, step, state, phase)
 
             return jax.vmap(one)(keys, taus, state)
 
