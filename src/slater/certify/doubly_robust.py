@@ -92,7 +92,11 @@ def controlled(
             q = _LinearQ(data, rows[before], horizon)
             now = q.features(data.observations[rows[before]], data.actions[rows[before]], time[before])
             following = np.zeros_like(now)
-            ahead = _state_features(q, member, data.observations[rows[before]], time[before], rng)
+            # E_pi of the features: exact where actions have probabilities, one draw otherwise
+            seen = data.observations[rows[before]]
+            p = _probabilities(q, member, seen)
+            own = np.asarray(member.act(seen, rng=rng)) if p is None else p
+            ahead = q.features(seen, own, time[before])
             following[:-1] = ahead[1:]
             following[last[before]] = 0.0
             A = now.T @ (now - following) + 1e-3 * len(now) / 100 * np.eye(now.shape[1])
@@ -111,14 +115,6 @@ def _probabilities(q: _LinearQ, member: Any, observations: NDArray[Any]) -> F64 
     if not q.actions or says is None:
         return None
     return np.asarray(says(observations), dtype=np.float64)[:, : q.actions]
-
-
-def _state_features(
-    q: _LinearQ, member: Any, observations: NDArray[Any], time: F64, rng: np.random.Generator
-) -> F64:
-    """E_pi of the features, for the fit: exact where actions have probabilities, one draw otherwise."""
-    p = _probabilities(q, member, observations)
-    return q.features(observations, np.asarray(member.act(observations, rng=rng)) if p is None else p, time)
 
 
 def _state_values(

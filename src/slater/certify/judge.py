@@ -216,10 +216,6 @@ def _by_own(subject: Subject, own: str | Path | Dataset, asked: _Asked) -> Certi
     return found
 
 
-def _likelihood_known(policy: Any) -> bool:
-    return all(hasattr(member, "log_probability") for _, member in parts_of(policy))
-
-
 def _by_log(
     subjects: Sequence[Subject], data: str | Path | Dataset | None, asked: _Asked, options: Mapping[str, Any]
 ) -> list[Certificate]:
@@ -242,7 +238,8 @@ def _by_log(
     for number, subject in enumerate(subjects):
         check_fits(subject.policy, whole)
         origin = subject.origin
-        if whole.propensity is not None and _likelihood_known(subject.policy):
+        likely = all(hasattr(member, "log_probability") for _, member in parts_of(subject.policy))
+        if whole.propensity is not None and likely:
             weighted = _weighted(subject, whole, asked)
             closed = [g.reason for limit in weighted.limits for g in limit.gates if not g.passed]
             # where the weights can say nothing (long episodes, or data that trained), estimates may still

@@ -244,11 +244,6 @@ def _each(
                 wanted += 1
 
 
-def own_seed(seed: int) -> int:
-    """The seed of a certificate's episodes: other ones than those of `slater evaluate` with this seed."""
-    return int.from_bytes(hashlib.sha256(f"certificate {seed}".encode()).digest()[:7], "big")
-
-
 def _says(env: Any, names: Sequence[str]) -> dict[str, tuple[float, str]]:
     """What a step costs at most by name, where the environment has `largest_step_cost`: one or by name."""
     try:
@@ -321,7 +316,9 @@ def certify_rollouts(
                 f"{env_id} does not say how long an episode is; give the horizon to run until decided."
             )
         error = error_of_each(confidence, len(names), candidates)
-        settings = RunSettings(seed=own_seed(seed), deterministic=deterministic, discount=1.0)
+        # other episodes than those of `slater evaluate` with this seed
+        own = int.from_bytes(hashlib.sha256(f"certificate {seed}".encode()).digest()[:7], "big")
+        settings = RunSettings(seed=own, deterministic=deterministic, discount=1.0)
         ran: list[Episode] = []
         verdicts: tuple[LimitVerdict, ...] = ()
         notes: list[str] = []

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from slater.commands.parse import Positional, parse, pick_name
+from slater.commands.parse import Positional, run_one_of
 from slater.errors import InputError
 from slater.progress import PlainProgress
 
@@ -19,13 +19,6 @@ __all__ = ["episode_bar", "run", "training_bars"]
 
 #: how far a density that is recomputed from the file may be from the recorded one, relative to it
 TOLERANCE = 1e-5
-
-#: command -> a line of help
-COMMANDS = {
-    "train": "train a task's policies and write them as a file: slater behaviours train ballcircle",
-    "data": "record the project's datasets: slater behaviours data ballrun ballcircle --workers 2",
-    "check": "recompute every density of a dataset from its behaviours: slater behaviours check ballrun",
-}
 
 
 @dataclass(frozen=True)
@@ -96,12 +89,11 @@ class Check:
 
 def run(args: list[str]) -> int:
     """Parse `slater behaviours ...` and do it; return the exit code."""
-    name, rest = pick_name(args, "behaviours", COMMANDS)
-    if name == "train":
-        return _train(parse(Train, rest, "behaviours train"))
-    if name == "data":
-        return _data(parse(Data, rest, "behaviours data"))
-    return _check(parse(Check, rest, "behaviours check"))
+    train = "train a task's policies and write them as a file: slater behaviours train ballcircle"
+    data = "record the project's datasets: slater behaviours data ballrun ballcircle --workers 2"
+    check = "recompute every density of a dataset from its behaviours: slater behaviours check ballrun"
+    choices = {"train": (Train, _train, train), "data": (Data, _data, data), "check": (Check, _check, check)}
+    return run_one_of(args, "behaviours", choices)
 
 
 def _train(command: Train) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from slater.certify.verdict import EXIT_CODES, Verdict
+from slater.certify.verdict import EXIT_CODES
 from slater.commands.parse import Positional, Repeated, parse_given
 from slater.errors import InputError
 from slater.progress import PlainProgress
@@ -116,7 +116,9 @@ def run(args: list[str]) -> int:
         folders.append(folder)
         if folder is not None:
             save_certificate(folder, certificate)
-    code = found[0].exit_code if not several else _exit_code([one.verdict for one in found])
+    verdicts = {one.verdict for one in found}
+    # of several candidates: whether there is one to deploy
+    code = EXIT_CODES["pass" if "pass" in verdicts else "fail" if verdicts == {"fail"} else "abstain"]
     if options.json:
         records = [one.as_dict() for one in found]
         print(json.dumps(records if several else records[0], indent=1))
@@ -160,10 +162,3 @@ def _refuse_unused(options: Options, given: frozenset[str]) -> None:
             f"--candidates is {options.candidates}, and {len(options.policy)} policies are given; leave it "
             "out, or give how many policies there are in all."
         )
-
-
-def _exit_code(verdicts: list[Verdict]) -> int:
-    """Of several candidates: whether there is one to deploy."""
-    if "pass" in verdicts:
-        return EXIT_CODES["pass"]
-    return EXIT_CODES["fail" if set(verdicts) == {"fail"} else "abstain"]

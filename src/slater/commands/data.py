@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-from slater.commands.parse import Positional, parse, pick_name
+from slater.commands.parse import Positional, run_one_of
 from slater.commands.reading import Reading
 from slater.data.dataset import OPTIONAL_FIELDS
 from slater.data.download import locate
@@ -23,15 +23,6 @@ from slater.limits import limit_list
 from slater.progress import PlainProgress
 
 __all__ = ["run"]
-
-
-#: command -> a line of help
-COMMANDS = {
-    "info": "sizes, returns and costs, share of episodes within limits: slater data info FILE --limit 20",
-    "check": "every problem of a file, with rows: slater data check FILE",
-    "convert": "the same data in another format: slater data convert FILE NEW",
-    "bare": "the same data without names of sources and propensities: slater data bare FILE NEW",
-}
 
 
 @dataclass(frozen=True)
@@ -94,14 +85,14 @@ class Bare(Convert):
 
 def run(args: list[str]) -> int:
     """Parse `slater data ...` and do it; return the exit code."""
-    name, rest = pick_name(args, "data", COMMANDS)
-    if name == "info":
-        return _info(parse(Info, rest, "data info"))
-    if name == "check":
-        return _check(parse(Check, rest, "data check"))
-    if name == "bare":
-        return _convert(parse(Bare, rest, "data bare"))
-    return _convert(parse(Convert, rest, "data convert"))
+    about = "sizes, returns and costs, share of episodes within limits: slater data info FILE --limit 20"
+    bare = "the same data without names of sources and propensities: slater data bare FILE NEW"
+    return run_one_of(args, "data", {
+        "info": (Info, _info, about),
+        "check": (Check, _check, "every problem of a file, with rows: slater data check FILE"),
+        "convert": (Convert, _convert, "the same data in another format: slater data convert FILE NEW"),
+        "bare": (Bare, _convert, bare),
+    })  # fmt: skip
 
 
 def _info(command: Info) -> int:

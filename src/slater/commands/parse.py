@@ -24,6 +24,7 @@ from slater.errors import InputError
 
 __all__ = [
     "Named", "Positional", "Repeated", "at_least_one", "field_texts", "parse", "parse_given", "pick_name",
+    "run_one_of",
 ]  # fmt: skip
 
 Options = TypeVar("Options")
@@ -111,6 +112,13 @@ def pick_name(args: list[str], command: str, choices: Mapping[str, str]) -> tupl
     if args[0] not in choices:
         raise InputError(f"there is no slater {command} {args[0]!r}; choose one of {', '.join(choices)}.")
     return args[0], args[1:]
+
+
+def run_one_of(args: list[str], command: str, choices: Mapping[str, tuple[type, Any, str]]) -> int:
+    """Do `slater COMMAND NAME ...`: choices has for each name its options, what does them, a line of help."""
+    name, rest = pick_name(args, command, {name: line for name, (_, _, line) in choices.items()})
+    options, work, _ = choices[name]
+    return int(work(parse(options, rest, f"{command} {name}")))
 
 
 def _sentence(error: CycloptsError) -> str:

@@ -66,7 +66,8 @@ def sweep(options: Options) -> int:
     for folder, words in failures.items():
         print(f"slater: {folder.name} failed: {words}", file=sys.stderr)
     for job in jobs:
-        for text in _warnings(job.folder):
+        result = read_result(job.folder)
+        for text in () if result is None else result.warnings:
             print(f"slater: {job.folder.name}: warning: {text}", file=sys.stderr)
     if options.hold_out is not None:
         from slater.deep.engine.sources import open_for_training
@@ -169,9 +170,3 @@ def _table(rows: Mapping[Path, Mapping[str, Any]]) -> Table:
         else:
             table.add_row(folder.name, "", "", "waiting")
     return table
-
-
-def _warnings(folder: Path) -> list[str]:
-    """What a finished run warns of."""
-    result = read_result(folder)
-    return [] if result is None else list(result.warnings)

@@ -89,7 +89,7 @@ def run(args: list[str]) -> int:
     from slater.tuning.cells import CandidateWork
     from slater.tuning.search import Judge, best, candidates, parse_search, refuse_unjudged, split_episodes
 
-    fixed = _fixed(options)
+    fixed = parse_pairs(options.set) | ({} if options.steps is None else {"steps": str(options.steps)})
     space = parse_search(options.algorithm, options.search)
     for name in space:
         if name in fixed:
@@ -122,24 +122,14 @@ def run(args: list[str]) -> int:
     rows = run_cells(work, cells, out, workers=options.workers, engine=engine, progress_of=work.progress)
     for row in rows:
         if "failed" in row:
-            Console(stderr=True).print(f"{_point(row)} failed: {row['failed']}", highlight=False)
+            point = ", ".join(f"{name}={row['settings'][name]}" for name in row["searched"])
+            Console(stderr=True).print(f"{point} failed: {row['failed']}", highlight=False)
     judged = [row for row in rows if "failed" not in row]
     if not judged:
         raise InputError(f"every candidate failed; the first one: {rows[0]['failed']}")
     chosen = judged[best([row["estimate"] for row in judged])]
     _report(options, out, judged, chosen, limits, dataset.horizon)
     return 0
-
-
-def _fixed(options: Options) -> dict[str, str]:
-    fixed = parse_pairs(options.set)
-    if options.steps is not None:
-        fixed["steps"] = str(options.steps)
-    return fixed
-
-
-def _point(row: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={row['settings'][name]}" for name in row["searched"])
 
 
 def _report(

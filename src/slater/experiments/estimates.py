@@ -15,6 +15,7 @@ A policy that the log itself gave is the same for all limits and seeds of runs, 
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -104,15 +105,18 @@ def _cell(
     most = result.limits[0].episode
     assert most is not None
     assert result.per_episode is not None
+    assert result.estimates is not None
+    scale = result.per_episode["reward"] / result.estimates["reward"]
     true, said, wide, weights = [], [], [], np.array([member.weight for member in result.members])
-    without = _without_game(result)
+    # weights of the choice among the log's own policies alone, (members,); None: the run asked no log
+    alone = result.details.get("without_game")
+    without = None if alone is None else np.array([alone.get(m.kind, 0.0) for m in result.members])
     for number, (member, policy) in enumerate(zip(result.members, policies, strict=True)):
         who = [dataset.fingerprint[:12], plan.model_seed, member.kind] if from_log(member.kind) else None
         name = who or [folder.name, member.step]
         chosen = weights[number] > 0 or (without is not None and without[number] > 0)
         episodes = max(plan.chosen_episodes if chosen else 0, plan.episodes)
         true.append(_measured(out / "rollouts.jsonl", name, policy, env, episodes))
-        scale = result.per_episode["reward"] / _mixed(result, "reward")
         assert member.estimates is not None
         assert member.spread is not None
         said.append([scale * x for x in member.estimates.values()])
@@ -137,19 +141,6 @@ def _cell(
     return answer
 
 
-def _mixed(result: Any, name: str) -> float:
-    return float(
-        sum(member.weight * member.estimates[name] for member in result.members if member.weight > 0)
-    )
-
-
-def _without_game(result: Any) -> F64 | None:
-    """Weights, (members,), of the choice among the log's own policies alone; None: the run asked no log."""
-    if (chosen := result.details.get("without_game")) is None:
-        return None
-    return np.array([chosen.get(member.kind, 0.0) for member in result.members])
-
-
 def _measured(path: Path, name: list[Any], policy: Any, env: str, episodes: int) -> list[float]:
     """Mean return, cost and length of a policy over at least `episodes` rollouts, and the standard errors of
     the first two, kept in `path`.
@@ -158,19 +149,13 @@ def _measured(path: Path, name: list[Any], policy: Any, env: str, episodes: int)
 
     if known := known_line(path, lambda row: row["policy"] == name and row["episodes"] >= episodes):
         return list(known["measured"])
-    # a seed of its own for every policy, the same whenever it is asked for
-    ran = rollout(policy, env, episodes=episodes, seed=100_000 + hash_of(name))
+    # a seed of its own for every policy, the same whenever it is asked for, in every process
+    own = zlib.crc32(repr(list(name)).encode()) % 100_000
+    ran = rollout(policy, env, episodes=episodes, seed=100_000 + own)
     found = [float(x) for x in (ran.returns.mean(), ran.cost.mean(), ran.lengths.mean())]
     found += [float(np.std(x) / np.sqrt(episodes)) for x in (ran.returns, ran.cost)]
     append_json_line(path, {"policy": name, "episodes": episodes, "measured": found})
     return found
-
-
-def hash_of(name: Sequence[Any]) -> int:
-    """A number below 100,000 that is the same in every process."""
-    import zlib
-
-    return zlib.crc32(repr(list(name)).encode()) % 100_000
 
 
 def _errors(said: F64, true: F64, weights: F64, limit: float) -> dict[str, float]:

@@ -132,10 +132,6 @@ def _log_std_range(config: CAPSConfig) -> tuple[float, float]:
     return (-20.0, -20.0) if config.likelihood == "squared" else (config.log_std_min, 2.0)
 
 
-def _first_log_alpha() -> Array:
-    return jnp.asarray(np.log(0.1), dtype=jnp.float32)
-
-
 class CAPSState(eqx.Module):
     """The critics, the network of all heads, its optimiser, and log alpha of `actor = sac`."""
 
@@ -173,7 +169,8 @@ class CAPS(LastIterate[CAPSConfig, CAPSState]):
         critics = _critics(task, self.config)
         outputs = self.config.heads * task.action_dim * (1 if task.discrete else 2)
         mlp = MLP([critics.seen_task(task).obs_dim, *self.config.hidden, outputs], key_heads)
-        return CAPSState(critics.init(task, key_critics), mlp, self.adam.init(mlp), _first_log_alpha())
+        log_alpha = jnp.asarray(np.log(0.1), dtype=jnp.float32)
+        return CAPSState(critics.init(task, key_critics), mlp, self.adam.init(mlp), log_alpha)
 
     def update(
         self, task: Task, state: CAPSState, batch: Batch, key: Array, step: Array, phase: str
