@@ -54,7 +54,7 @@ def settings(name: str) -> str:
 def algorithms_table() -> str:
     """What every algorithm takes and gives, from its class."""
     from slater.deep import algorithms
-    from slater.deep.algorithms.last_iterate import LastIterate
+    from slater.deep.algorithms.base import LastIterate
     from slater.deep.algorithms.registry import find
 
     rows = [

@@ -10,11 +10,11 @@ try:
     from slater.deep.algorithms.base import (
         Algorithm,
         Config,
+        LastIterate,
         Member,
         fit_phases,
         fit_preparation,
     )
-    from slater.deep.algorithms.last_iterate import LastIterate
     from slater.deep.algorithms.registry import (
         algorithms,
         find,

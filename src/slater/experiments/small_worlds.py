@@ -1,27 +1,52 @@
 """Small worlds whose truth is known, and bare logs of them: no names of sources, no propensities.
 
-Most often every episode is by an operator of its own. Worlds are vectorised over episodes:
-
-    start(n, rng)                    the state, a dict of arrays (n, ...)
-    observe(state)                   (n, obs_dim)
-    operators(n, rng)                what operators differ in, one per episode
-    behave(obs, operators, rng)      their actions
-    step(state, actions, rng)        reward (n,) and costs (n, I); moves the state
-
-They are noisy, their costs rare or heavy-tailed, in two modes, in conflict, hidden: what logs of machines and
+Most often every episode is by an operator of its own. They are noisy, their costs rare or heavy-tailed, in two modes, in conflict, hidden: what logs of machines and
 people are like, and what smooth simulators are not.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.experiments.world import F64, Rng, State, World
+__all__ = ["F64", "WORLDS", "Rng", "State", "World"]
 
-__all__ = ["WORLDS"]
+F64 = NDArray[np.float64]
+Rng = np.random.Generator
+State = dict[str, Any]
+
+
+class World(ABC):
+    """A world, vectorised over n episodes; horizon in steps, limits per episode, actions: number of discrete
+    ones, None for continuous.
+    """
+
+    horizon: int = 50
+    limits: tuple[float, ...] = (0.0,)
+    actions: int | None = None
+
+    @abstractmethod
+    def start(self, n: int, rng: Rng) -> State:
+        """First states, a dict of arrays (n, ...)."""
+
+    @abstractmethod
+    def observe(self, s: State) -> F64:
+        """What is seen, (n, obs_dim)."""
+
+    def operators(self, n: int, rng: Rng) -> Any:
+        """What operators differ in, one per episode; nothing by default."""
+        return None
+
+    @abstractmethod
+    def behave(self, o: NDArray[Any], th: Any, rng: Rng) -> NDArray[Any]:
+        """What operators do."""
+
+    @abstractmethod
+    def step(self, s: State, a: NDArray[Any], rng: Rng) -> tuple[F64, F64]:
+        """Reward (n,) and costs (n, I); moves the state."""
 
 
 def _chance(z: Any) -> Any:

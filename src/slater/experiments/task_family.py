@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.experiments.world import F64, Rng, State, World
+from slater.experiments.small_worlds import F64, Rng, State, World
 
 __all__ = ["KINDS", "RandomTask", "task_of"]
 

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from slater.data import Dataset
 from slater.disk import append_json_line, known_line
 from slater.errors import InputError
-from slater.experiments.small_worlds import WORLDS
+from slater.experiments.small_worlds import WORLDS, World
 from slater.experiments.task_family import task_of
-from slater.experiments.world import World
 from slater.policy import parts_of
 from slater.report.curves import markdown_table
 

@@ -25,7 +25,9 @@ from slater.errors import InputError
 from slater.limit_status import LimitStatus
 from slater.limits import Limits, resolve_limits
 
-__all__ = ["Algorithm", "Config", "ConfigT", "Member", "State", "fit_phases", "fit_preparation"]
+__all__ = [
+    "Algorithm", "Config", "ConfigT", "LastIterate", "Member", "State", "fit_phases", "fit_preparation",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -272,3 +274,28 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         what `check_estimates` found.
         """
         return np.full(len(members), 1.0 / len(members)), list(members)
+
+
+class LastIterate(Algorithm[ConfigT, State]):
+    """Its answer is the policy at the end of training, not a mixture of what came before.
+
+    Members are kept at the interval, and the last policy too.
+    """
+
+    acts_likeliest: ClassVar[bool] = True
+
+    def keeps(self, done: int) -> bool:
+        """At the interval and at the end."""
+        return super().keeps(done) or done == self.config.steps
+
+    def policy(self, state: Any) -> Exportable:
+        """What the state calls `pi`, unless overridden."""
+        own: Exportable = state.pi
+        return own
+
+    def weigh(
+        self, task: Task, state: Any, data: Any, members: Sequence[Member],
+        policies: Sequence[Any], key: Array, tick: Tick, check: Check,
+    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
+        """All weight on the last."""
+        return np.eye(len(members))[-1], list(members)

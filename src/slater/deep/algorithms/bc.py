@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset
 from slater.data.episodes import Episodes
-from slater.deep.algorithms.base import Config
-from slater.deep.algorithms.last_iterate import LastIterate
+from slater.deep.algorithms.base import Config, LastIterate
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Data
 from slater.deep.nets.mlp import MLP, descend

@@ -42,8 +42,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from slater.deep.algorithms.base import Config
-from slater.deep.algorithms.last_iterate import LastIterate
+from slater.deep.algorithms.base import Config, LastIterate
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch
 from slater.deep.game.in_sample import InSampleCritics, InSampleState, clone_weights

@@ -40,8 +40,7 @@ from jax.lax import stop_gradient
 from numpy.typing import NDArray
 
 from slater.data import Dataset
-from slater.deep.algorithms.base import Config, Member
-from slater.deep.algorithms.last_iterate import LastIterate
+from slater.deep.algorithms.base import Config, LastIterate, Member
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, Data
 from slater.deep.game.thresholds import thresholds

@@ -34,8 +34,7 @@ from jax import Array
 from jax.lax import stop_gradient
 
 from slater.data import Dataset
-from slater.deep.algorithms.base import Config
-from slater.deep.algorithms.last_iterate import LastIterate
+from slater.deep.algorithms.base import Config, LastIterate
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, Data
 from slater.deep.game.thresholds import thresholds

@@ -30,8 +30,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from slater.deep.algorithms.base import Config
-from slater.deep.algorithms.last_iterate import LastIterate
+from slater.deep.algorithms.base import Config, LastIterate
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, draw_keys
 from slater.deep.game.dual import EXP3, DualState, ExponentiatedGradient, Outcome, relative_excess

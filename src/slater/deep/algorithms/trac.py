@@ -35,8 +35,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.data import Dataset
-from slater.deep.algorithms.base import Config, Member
-from slater.deep.algorithms.last_iterate import LastIterate
+from slater.deep.algorithms.base import Config, LastIterate, Member
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Data
 from slater.deep.game.timed import horizon_of
