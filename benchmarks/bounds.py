@@ -92,7 +92,7 @@ def main() -> None:
             rngs = [np.random.default_rng([5, seed, n]) for seed in range(options.draws)]
             if isinstance(world, LogWorld):
                 samples: list[Any] = [_weighted(world, rng, n) for rng in rngs]
-                heaviest = 20.0 if "clicks" in name else 2.5
+                heaviest = float(len(world.chance)) if "clicks" in name else 2.5
                 most = world.large * max(heaviest, *(float(x.max() / world.large) for x in samples))
             else:
                 samples, most = [world.draw(rng, n) for rng in rngs], world.most

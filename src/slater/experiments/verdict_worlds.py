@@ -107,12 +107,25 @@ def _clicks() -> LogWorld:
     return LogWorld(1, chance, 1.0, _softmax(zero, zero), _softmax(bias, zero))
 
 
+#: clicks of the 80 items in the small log of the Open Bandit Dataset (random policy, all, of `obp` 0.4.1)
+CLICKS = "01010021110000000120010001001000001020100100211113100200022001000100010100000000"
+
+
+def _open_bandit() -> LogWorld:
+    """That log, drawn again and again: of 125 impressions of an item as many are clicked as were, about."""
+    clicks = np.array([float(digit) for digit in CLICKS])
+    zero = np.zeros(len(clicks))
+    # as in docs/open-bandit.md: popular items more often
+    return LogWorld(1, clicks / 125.0, 1.0, _softmax(zero, zero), _softmax(np.log(clicks + 0.2), zero))
+
+
 #: logs with propensities; where the log's policy does not look at states, a largest weight is known
 LOGS: dict[str, LogWorld] = {
     "0.7% of episodes": _two(1, (0.007, 0.007), 1.0, 0.0, 0.5, 1.0),
     "catastrophe, 1 in 100": _two(1, (0.01, 0.01), 100.0, 0.0, 0.5, 1.0),
     "rare, five steps": _two(5, (0.001, 0.003), 1.0, 0.0, 0.5, 0.7),
     "clicks, 20 actions": _clicks(),
+    "clicks of Open Bandit": _open_bandit(),
     "far target": _two(1, (0.05, 0.3), 1.0, 0.0, 0.5, 2.5),
     "one step": _two(1, (0.1, 0.5), 1.0, 0.0, 0.0, -1.0),
     "ten steps": _two(10, (0.1, 0.5), 1.0, 0.0, 0.5, -0.5),
