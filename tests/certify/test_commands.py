@@ -12,7 +12,7 @@ import slater
 from slater import InputError
 from slater.certify.verdict import Certificate
 from slater.cli import main
-from slater.data import Dataset, save
+from slater.data import Dataset, Metadata, save
 from slater.disk import digest_of
 from slater.policy import CategoricalPolicy
 from slater.policy import save as save_policy
@@ -46,6 +46,7 @@ def _data(rate: float, episodes: int = 120, seed: int = 0, *, propensity: bool =
         costs=action[:, None].astype(float), terminals=np.zeros(size, bool),
         timeouts=np.arange(size) % T == T - 1, next_observations=np.zeros((size, 1)),
         propensity=np.where(action == 1, rate, 1 - rate) if propensity else None,
+        metadata=Metadata(horizon=T),
     )  # fmt: skip
 
 

@@ -16,12 +16,12 @@ import pytest
 import slater
 from slater.certify.exact import certify_counts
 from slater.certify.held_out import certifying_part, own_actions
-from slater.certify.judge import certify, find_policy
+from slater.certify.judge import LoggedProbability, certify, find_policy
 from slater.certify.ledger import enter, ledger_path
 from slater.certify.propensities import certify_propensities
 from slater.certify.verdict import Certificate
 from slater.cli import main
-from slater.data import Dataset, load, save
+from slater.data import Dataset, Metadata, load, save
 from slater.errors import InputError
 from slater.experiments.verdict_worlds import LOGS, finite
 from slater.runs.held_out import read_held_out
@@ -217,6 +217,34 @@ def test_numbers_of_any_kind_are_numbers(run: Path, value: Any) -> None:
 def test_what_is_no_number_is_named(run: Path, options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         certify(run, None, 3000, **options)
+
+
+def test_the_longest_episode_that_was_seen_is_not_the_longest_there_is() -> None:
+    """One in seventy lasts 600 steps and costs 600: sixty short ones once passed."""
+    one = log_of(np.zeros((60, 1)), terminal=True, metadata=Metadata(num_actions=2))
+    cases: list[tuple[Any, str]] = [(policy_of_zeros, "own"), (LoggedProbability(np.full(60, 0.5)), "data")]
+    for policy, evidence in cases:
+        given: dict[str, Any] = {evidence: one}
+        found = certify(policy, limits=0.5, largest_step_cost=1, **given)
+        assert found.verdict == "abstain"
+        assert "how many steps an episode can have at most is not known" in found.sentence
+        assert certify(policy, limits=0.5, largest_step_cost=1, horizon=1, **given).verdict == "pass"
+        given = {evidence: replace(one, metadata=replace(one.metadata, horizon=1))}
+        assert certify(policy, limits=0.5, largest_step_cost=1, **given).verdict == "pass"
+    env = "tests.certify.test_probes:_Short"
+    assert certify(policy_of_zeros, limits=0.5, largest_step_cost=1, env=env).verdict == "abstain"
+    assert certify(policy_of_zeros, limits=0.5, largest_episode_cost=1, env=env).verdict == "pass"
+
+
+def policy_of_zeros(observations: np.ndarray) -> np.ndarray:
+    return np.zeros(len(observations), int)
+
+
+class _Short(Blow):
+    """Ends after a step, at no cost, as far as a hundred episodes can tell."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return self._seen(), 1.0, True, False, {"cost": 0.0}
 
 
 class _Says(Blow):

@@ -115,7 +115,7 @@ def _logged(costs: np.ndarray, *, cut: bool = False) -> Dataset:
     return Dataset.from_arrays(
         observations=np.zeros((size, 2)), actions=np.zeros((size, 1)), rewards=np.ones(size),
         costs=costs.reshape(size, 1), terminals=np.zeros(size, bool), timeouts=ends,
-        next_observations=np.zeros((size, 2)),
+        next_observations=np.zeros((size, 2)), metadata=Metadata(horizon=steps),
     )  # fmt: skip
 
 

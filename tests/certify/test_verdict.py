@@ -61,6 +61,13 @@ def test_the_sentence_names_cost_limit_and_bound() -> None:
         assert sentence.count(". ") == 0
 
 
+@pytest.mark.parametrize(
+    ("confidence", "said"), [(0.9, "90%"), (0.995, "99.5%"), (0.999999999, "99.9999999%")]
+)
+def test_the_confidence_is_said_as_it_was_asked_for(confidence: float, said: str) -> None:
+    assert f" {said} confidence" in Certificate("p", confidence, (_limit("pass"),)).sentence
+
+
 def test_a_certificate_survives_the_disk(tmp_path: Path) -> None:
     certificate = Certificate(
         "runs/a",

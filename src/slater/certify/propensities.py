@@ -203,20 +203,22 @@ def certify_propensities(
     resolved = resolve_limits(limits, data.cost_names)
     T = horizon or data.horizon
     per_episode = [episode_limit(limit, gamma, T) for limit in resolved]
-    ranges = Ranges.of(data.cost_names, largest_step_cost, largest_episode_cost, known=known)
+    ranges = Ranges.of(data.cost_names, largest_step_cost, largest_episode_cost, known=known).over(
+        horizon or data.metadata.horizon
+    )
     ranges.check_steps(data.costs, data.episodes.starts)
     ranges.check_episodes(data.episodes.costs)
     error = error_of_each(confidence, len(per_episode), candidates, share)
     rates = np.array([limit.value if limit.unit == "step" else 0.0 for limit in resolved])
+    steps = np.minimum(ranges.step, ranges.episode) if not ranges.endless else ranges.bounding
     found = judge_propensities(
-        data, policy, data.cost_names, per_episode, np.minimum(ranges.step, ranges.episode).tolist(), error,
+        data, policy, data.cost_names, per_episode, steps.tolist(), error,
         unlived=rates.tolist(), horizon=T, largest=largest,
     )  # fmt: skip
     ceiling = ranges.largest(T, rates)
     verdicts = []
     for i, one in enumerate(found):
-        seen = float(data.costs[:, i].max())
-        verdicts.append(under_range(one.at_most(float(ceiling[i])), ranges, i, T, seen))
+        verdicts.append(under_range(one.at_most(float(ceiling[i])), ranges, i, T))
     R, why = largest_weight(data, episode_weights(data, policy, T).ratios, largest)
     heavy = [f"an action is at most {R:g} times as likely as in the log ({why})."] if why else []
     assumptions = (

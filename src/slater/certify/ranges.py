@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -63,13 +63,15 @@ def named_numbers(given: Stated, names: Sequence[str], what: str) -> dict[str, f
 class Ranges:
     """What a step and an episode cost at most, (I,) each, infinite where that is not known.
 
-    sources: who says so of a step, one text per cost ("" where nobody does).
+    sources: who says so of a step, one text per cost ("" where nobody does). endless: whether nobody knows
+    how many steps an episode has at most, so that what a step costs bounds nothing.
     """
 
     names: tuple[str, ...]
     step: F64
     episode: F64
     sources: tuple[str, ...]
+    endless: bool = False
 
     @classmethod
     def of(
@@ -95,6 +97,15 @@ class Ranges:
             sources.append("as stated" if name in stated else f"the most in {says}" if own > 0 else "")
         most = np.array([whole.get(name, math.inf) for name in names])
         return cls(tuple(names), np.array(steps), most, tuple(sources))
+
+    def over(self, horizon: int | None) -> Ranges:
+        """Of episodes of so many steps; None where only the longest that was seen is known."""
+        return replace(self, endless=horizon is None)
+
+    @property
+    def bounding(self) -> F64:
+        """What a step costs at most, (I,), where that bounds an episode; else infinite."""
+        return np.full_like(self.step, np.inf) if self.endless else self.step
 
     def check_step(self, number: int, cost: float, where: str) -> None:
         """Refuse a step of the evidence that costs more than the range says, or less than nothing."""
@@ -129,27 +140,30 @@ class Ranges:
 
     def largest(self, horizon: int, rates: F64) -> F64:
         """The most that an episode can count, (I,); rates: what a step counts that it did not live."""
-        return np.minimum(horizon * np.maximum(self.step, rates), self.episode + horizon * rates)
+        return np.minimum(horizon * np.maximum(self.bounding, rates), self.episode + horizon * rates)
 
     def condition(self, number: int, horizon: int) -> str:
         """What is taken for granted, as the end of a sentence that begins with "if"."""
         parts = []
-        if math.isfinite(self.step[number]):
+        if math.isfinite(self.bounding[number]):
             parts.append(f"no step costs more than {self.step[number]:g}")
         if math.isfinite(self.episode[number]):
             parts.append(f"no episode more than {self.episode[number]:g}" if parts
                          else f"no episode costs more than {self.episode[number]:g}")  # fmt: skip
-        if math.isfinite(self.step[number]):
+        if math.isfinite(self.bounding[number]):
             parts.append(f"an episode has at most {horizon} step{'s' * (horizon > 1)}")
         return " and ".join(parts)
 
-    def unknown(self, number: int, seen: float) -> str:
+    def unknown(self, number: int) -> str:
         """The reason to abstain where nothing bounds a cost, or ""."""
-        if math.isfinite(min(self.step[number], self.episode[number])):
+        if math.isfinite(min(self.bounding[number], self.episode[number])):
             return ""
+        what, remedy = f"how much {self.names[number]} a step can have", "largest_step_cost"
+        if math.isfinite(self.step[number]):
+            what, remedy = "how many steps an episode can have", "horizon"
         return (
-            f"how much {self.names[number]} a step can have at most is not known, and the largest that was "
-            f"seen, {seen:g}, need not be it: state it (largest_step_cost, or largest_episode_cost)."
+            f"{what} at most is not known, and the most that was seen need not be it: state it ({remedy}, or "
+            "largest_episode_cost)."
         )
 
     def notes(self) -> list[str]:

@@ -144,7 +144,7 @@ class Counted:
         cut = ~np.asarray(terminated)[:, None] & (left > 0)
         most = ranges.largest(horizon, rates)
         lived = costs + left * np.where(cut, 0.0, rates)
-        worst = np.where(cut, np.maximum(ranges.step, rates), 0.0)
+        worst = np.where(cut, np.maximum(ranges.bounding, rates), 0.0)
         ceiling = np.where(np.isfinite(worst), worst, 0.0) * left + np.where(np.isinf(worst), most, 0.0)
         words = f"of {len(costs)} episodes {int(cut.sum())} were cut off before {horizon} steps: "
         words += "what they would have cost besides is between nothing and the most."
@@ -173,9 +173,7 @@ def _verdicts(
         counted.at_least, ranges.names, per_episode, counted.largest.tolist(), error,
         at_most=counted.at_most, stopping=stopping,
     )  # fmt: skip
-    verdicts = tuple(
-        under_range(one, ranges, i, horizon, float(costs[:, i].max())) for i, one in enumerate(found)
-    )
+    verdicts = tuple(under_range(one, ranges, i, horizon) for i, one in enumerate(found))
     notes = [*ranges.notes(), *counted.cut, *unit_notes(limits, per_episode)]
     return verdicts, notes, counted.largest.tolist()
 
@@ -198,15 +196,17 @@ def certify_episodes(
 
     `largest_step_cost` and `largest_episode_cost` bound the cost of a step and of an episode, by name or for
     all; without them, what is `known` (`slater.certify.ranges.Ranges.of`). `horizon`: steps of an episode, by
-    default as the log states, else its longest. `gamma` converts limits on discounted sums. With `stopping`
-    the log may be looked at again and again as it grows, and be ended when it is decided.
+    default as the log states; that of its longest bounds nothing. `gamma` converts limits on discounted sums.
+    With `stopping` the log may be looked at again and again as it grows, and be ended when it is decided.
     """
     table = episodes.episodes
     if not table.complete.any():
         raise InputError("no episode of the data is complete, so nothing is known about costs per episode.")
     steps = horizon or episodes.horizon
     resolved = resolve_limits(limits, episodes.cost_names)
-    ranges = Ranges.of(episodes.cost_names, largest_step_cost, largest_episode_cost, known=known)
+    ranges = Ranges.of(episodes.cost_names, largest_step_cost, largest_episode_cost, known=known).over(
+        horizon or episodes.metadata.horizon
+    )
     ranges.check_steps(episodes.costs, table.starts)
     # the last one may be under way, or have been ended because of what it cost: it counts, as one cut off
     costs = table.costs
@@ -259,6 +259,16 @@ def _says(env: Any, names: Sequence[str]) -> dict[str, tuple[float, str]]:
     return {str(k): (float(most), "the environment") for k, most in each.items() if math.isfinite(most)}
 
 
+def _steps_of(env: Any) -> int | None:
+    """How many steps an episode has at most, where the environment is registered or made with a limit."""
+    if env.spec is not None:
+        return env.spec.max_episode_steps
+    try:
+        return int(env.get_wrapper_attr("_max_episode_steps"))  # of gymnasium's TimeLimit
+    except AttributeError:
+        return None
+
+
 def certify_rollouts(
     policy: Policy | Callable[[NDArray[Any]], ArrayLike],
     env_id: str,
@@ -309,8 +319,8 @@ def certify_rollouts(
         columns = [0] if is_scalar_cost(names, there) else [1 + there.index(x) for x in names]
         both = [known or {}, _says(env, names)]
         most = {x: max(one[x] for one in both if x in one) for x in names if any(x in one for one in both)}
-        ranges = Ranges.of(names, largest_step_cost, largest_episode_cost, known=most)
-        steps = horizon or (env.spec.max_episode_steps if env.spec is not None else None)
+        steps = horizon or _steps_of(env)
+        ranges = Ranges.of(names, largest_step_cost, largest_episode_cost, known=most).over(steps)
         if at_most is not None and steps is None:
             raise InputError(
                 f"{env_id} does not say how long an episode is; give the horizon to run until decided."

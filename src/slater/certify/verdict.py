@@ -166,11 +166,9 @@ def episode_limit(limit: Limit, gamma: float | None, horizon: int) -> float:
     return Units(0.99 if gamma is None else gamma, horizon).episode(limit)
 
 
-def under_range(
-    verdict: LimitVerdict, ranges: Ranges, number: int, horizon: int, seen: float
-) -> LimitVerdict:
+def under_range(verdict: LimitVerdict, ranges: Ranges, number: int, horizon: int) -> LimitVerdict:
     """The verdict with the condition that its upper bound is under; without a range there is no pass."""
-    unknown = ranges.unknown(number, seen)
+    unknown = ranges.unknown(number)
     if unknown and verdict.verdict == "abstain" and all(gate.passed for gate in verdict.gates):
         return replace(verdict, reason=unknown)
     return replace(verdict, condition=ranges.condition(number, horizon))
@@ -243,14 +241,19 @@ class Certificate:
         return EXIT_CODES[self.verdict]
 
     @property
+    def percent(self) -> str:
+        """The confidence as it was asked for: 99.5% is not 100%."""
+        return f"{100.0 * self.confidence:.10g}%"
+
+    @property
     def sentence(self) -> str:
         """One sentence for somebody who has to decide."""
         by = {v: [x for x in self.limits if x.verdict == v] for v in get_args(Verdict)}
         # an estimate's confidence is an aim with a measured rate, not a guarantee: it must not read as one
         tier = self.limits[0].tier
-        sure = f"with {self.confidence:.0%} confidence"
+        sure = f"with {self.percent} confidence"
         if tier == "estimates":
-            sure = f"by an estimate that aims at {self.confidence:.0%} confidence"
+            sure = f"by an estimate that aims at {self.percent} confidence"
         given = f", provided that {ASSUMED[tier]}" if tier in ASSUMED else ""
         if by["fail"]:
             worst = by["fail"][0]

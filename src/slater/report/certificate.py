@@ -48,7 +48,7 @@ def certificate_html(certificate: Certificate) -> str:
     one = certificate
     parts = [
         f"<h1 class='{one.verdict}'>{WORDS[one.verdict]}</h1><p><strong>{escape(one.sentence)}</strong></p>",
-        f"<p>{escape(one.policy)}; confidence {one.confidence:.0%}"
+        f"<p>{escape(one.policy)}; confidence {one.percent}"
         + (f", shared by {one.candidates} candidates" if one.candidates > 1 else "")
         + f". Evidence: {escape(one.evidence_from)}</p>",
     ]
