@@ -21,8 +21,9 @@ from pathlib import Path
 # the first block of Python in the README, with fewer steps: what a newcomer copies must run
 block = re.search(r"```python\n(.*?)```", Path(sys.argv[1]).read_text(), re.S)
 assert block, "the README has no Python"
-code = block.group(1).replace('limits=["20"]', 'limits=["20"], steps=300')
-assert "steps=300" in code
+quick = "limits=20, steps=300, model_steps=100, warm_steps=50"
+code = block.group(1).replace("limits=20", quick)
+assert quick in code
 print(code)
 exec(compile(code, "README.md", "exec"), {})
 PYTHON

@@ -38,7 +38,8 @@ TRAINED = {
         "Keep a fifth of the days aside, to judge by. `pdca` is the default: it looks for the most comfort "
         "within the limit. It takes two minutes.",
         """The warning is true: the hour of the day is not among the observations. Here it does no harm, as
-the certificate below says; with your own log, take it seriously.
+the certificate below says. With your own log, take it seriously: add the column, or train with
+`--history`, so that the policy remembers its day.
 
 !!! note "What is it worth?"
     Over 300 days in the simulator it has a comfort of 12.6 at 13.8 kWh. `bc-safe`, which imitates the

@@ -49,10 +49,10 @@ class PlainProgress(Progress):
             return
         self._said = now
         task = self._tasks[task_id]
-        share = "" if not task.total else f" of {task.total:g} ({task.completed / task.total:.0%})"
+        share = "" if not task.total else f" of {task.total:,g} ({task.completed / task.total:.0%})"
         words = " ".join(str(value) for value in task.fields.values() if value)
         minutes = (now - self._began) / 60
-        line = f"{task.description}: {task.completed:.6g}{share}, {minutes:.1f} min {words}".rstrip()
+        line = f"{task.description}: {task.completed:,.6g}{share}, {minutes:.1f} min {words}".rstrip()
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -165,7 +165,7 @@ def _bar(unit: str) -> Iterator[Callable[[int, int | None], None]]:
     def report(done: int, total: int | None) -> None:
         if not bar.tasks:
             bar.start()
-            bar.add_task("", total=total)
+            bar.add_task(unit, total=total)
         bar.update(bar.task_ids[0], completed=done)
 
     try:
