@@ -1,7 +1,7 @@
 """Small worlds whose truth is known, and bare logs of them: no names of sources, no propensities.
 
-Most often every episode is by an operator of its own. They are noisy, their costs rare or heavy-tailed, in two modes, in conflict, hidden: what logs of machines and
-people are like, and what smooth simulators are not.
+Most often every episode is by an operator of its own. They are noisy, their costs rare or heavy-tailed,
+in two modes, in conflict, hidden: what logs of machines and people are like, and smooth simulators are not.
 """
 
 from __future__ import annotations
