@@ -107,6 +107,10 @@ def test_a_schedule_in_parts_is_starts_and_whole_rounds_and_does_not_depend_on_t
     assert [step for step in moves if step not in (0, 63)] == [done - 1 for done in ends]
     longer = replace(schedule, steps=1000)
     assert all(schedule.phase(step) == longer.phase(step) for step in range(126))
+    # two starts, then the second goes on: what was searched for in one half never is in the other
+    two = replace(schedule, steps=300, starts=2)
+    assert [two.start(63 * part) for part in range(4)] == [0, 1, 1, 1]
+    assert [two.half(63 * part + 62) for part in range(4)] == [0, 1, 1, 1]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["continuous", "discrete"])

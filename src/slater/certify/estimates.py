@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from slater.certify.bounds import Interval
 from slater.certify.conformal import (
@@ -73,7 +72,7 @@ def made_with() -> dict[str, Any]:
     record = {
         "log_model": [logs.VERSION, dataclasses.asdict(settings_of())],
         "posterior": [posterior.COST_PRIOR, posterior.REWARD_PRIOR, posterior.SCALES, posterior.SCALE_SPREAD,
-                      posterior.FARTHEST],
+                      posterior.FARTHEST, posterior.TAILS],
         "rollouts": [rollouts.STEPS, rollouts.LEAST, rollouts.MOST],
         "default": dataclasses.asdict(PDCAConfig()),
     }  # fmt: skip
@@ -281,7 +280,7 @@ def _verdicts(
                 float(np.maximum(better - down * width, 0.0)),
                 float(np.minimum(mean + up * width, most[i])),
             )
-            wide = float(ndtri(CONFIDENCE)) * deviation
+            wide = posterior.deviations_at(CONFIDENCE) * deviation
             evidence = (Evidence("what a run says", mean, max(mean - wide, 0.0), mean + wide),)
         verdicts.append(
             LimitVerdict.of(name, limit, interval, "estimates", gates, evidence, condition=condition)

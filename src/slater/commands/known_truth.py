@@ -110,6 +110,8 @@ class BankArgs:
     """folders of cells to judge"""
     calibration: Path | None = None
     """with --judge: a calibration.json; the package's unless given"""
+    picture: Path | None = None
+    """with --judge: a PNG (and an SVG beside it) of how often intervals of every width hold the truth"""
     json: bool = False
     """print JSON"""
 
@@ -179,8 +181,8 @@ def _bank(options: BankArgs) -> int:
 
     if options.judge:
         return _judge(options)
-    if options.calibration is not None:
-        raise InputError("--calibration is what cells are judged under; give their folders with --judge.")
+    if options.calibration is not None or options.picture is not None:
+        raise InputError("--calibration and --picture are of cells that are judged; name them with --judge.")
     first, last = options.tasks
     if not 0 <= first <= last:
         raise InputError(
@@ -206,6 +208,10 @@ def _judge(options: BankArgs) -> int:
         if not (folder / bank.CELLS).is_file():
             raise InputError(f"{folder} holds no cells; make some with slater reproduce worlds or estimates.")
         rows += read_json_lines(folder / bank.CELLS)
+    if options.picture is not None:
+        from slater.report.calibration import draw_calibration
+
+        draw_calibration(bank.standard_errors(rows), options.picture.with_suffix(""))
     found = bank.rates(rows, (0.9, 0.95), own)
     print(json.dumps(found) if options.json else bank.rates_table(found))
     return 0

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from slater.certify.bounds import share_lower, share_upper
 from slater.certify.conformal import (
@@ -36,7 +35,7 @@ from slater.disk import read_json_lines, write_atomic
 from slater.errors import InputError
 from slater.report.curves import markdown_table
 
-__all__ = ["KnownPolicy", "judged", "rates", "run", "table"]
+__all__ = ["KnownPolicy", "judged", "rates", "run", "standard_errors", "table"]
 
 F64 = NDArray[np.float64]
 CELLS, SETTINGS, CALIBRATION = "cells.jsonl", "settings.json", "calibration.json"
@@ -65,6 +64,8 @@ def judged(row: Mapping[str, Any]) -> list[KnownPolicy]:
     """The policies of a cell of `worlds` or of `estimates`; none where the past matters or nothing was
     said.
     """
+    from slater.deep.ope.posterior import deviations_at
+
     if not row.get("posterior") or row["posterior"]["past"]:
         return []
     found = []
@@ -88,13 +89,39 @@ def judged(row: Mapping[str, Any]) -> list[KnownPolicy]:
     said = row["estimated"] if simulated else row["said"]
     true = row["measured"][:2] if simulated else row["true"]
     bound = np.array(list(row["posterior"]["at_most"].values()))
-    deviation = (bound - said[1:]) / float(ndtri(row["posterior"]["confidence"]))
+    deviation = (bound - said[1:]) / deviations_at(row["posterior"]["confidence"])
     lone = [k for k, weight in enumerate(weights) if weight > 1 - 1e-9]
     add("output", found[lone[0]].kind if lone else "mixture", said[1:], deviation, true[1:])
     if row.get("bc_safe_said"):
         mean, deviation = row["bc_safe_said"]
         add("bc-safe", "clone", mean[1:], deviation[1:], row["bc_safe"][1:])
     return found
+
+
+def standard_errors(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, F64]]:
+    """Returns and costs -> what a policy is -> (n,) of the truth less the mean, in standard deviations.
+
+    Of simulated tasks, whose truth is rollouts, their standard error counts in.
+    """
+    found: dict[str, dict[str, list[float]]] = {"returns": {}, "costs": {}}
+    for row in rows:
+        if not row.get("posterior") or row["posterior"]["past"]:
+            continue
+        for member in row["members"]:
+            kind = (
+                "policies that were searched for" if class_of(member[0]) == "played" else "clones of the log"
+            )
+            if "limit_per_episode" in row:
+                said, true, wide = member[2:4], member[4:6], np.hypot(member[7:9], member[9:11])
+            else:
+                said, wide, true = member[2:5]
+            z = (np.array(true) - said) / np.maximum(wide, 1e-12)
+            for utility, values in (("returns", z[:1]), ("costs", z[1:])):
+                found[utility].setdefault(kind, []).extend(values.tolist())
+        for output in (p for p in judged(row) if p.what == "output"):
+            z = (output.truth - output.mean) / floored(output.deviation, output.limits)
+            found["costs"].setdefault("what was chosen", []).extend(z.tolist())
+    return {utility: {kind: np.array(z) for kind, z in own.items()} for utility, own in found.items()}
 
 
 def scores(policies: Sequence[KnownPolicy]) -> dict[str, list[float]]:

@@ -24,6 +24,10 @@ say as well: it is the one of highest evidence on a grid, under a prior. At last
 sample of all, which adds the covariance of means over them, from all episodes.
 
 kappa, sigma, eta, l, tau were learned on small worlds of known truth (`python -m benchmarks.prior`).
+
+A standard deviation is an estimate, too, and what was chosen is where it errs. So bounds count deviations by
+Student's t: on 31 random tasks the worst cost of what was chosen lay beyond 1.64 deviations in 5, beyond 2.1
+in 2.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import stdtrit
 
 from slater.deep.compiled import quick_key
 from slater.deep.log_model.clones import one_of
@@ -46,7 +50,7 @@ from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.rollouts import outcomes_of
 from slater.limit_status import LimitStatus
 
-__all__ = ["Posterior", "Prior", "posterior_of"]
+__all__ = ["Posterior", "Prior", "deviations_at", "posterior_of"]
 
 F64 = NDArray[np.float64]
 
@@ -67,10 +71,17 @@ REWARD_PRIOR = Prior(kappa=1.0, sigma=0.05, eta=0.0, length=0.1, tau=0.55)
 #: multiples of sigma that the errors on the log's behaviours choose among, and standard deviation of their
 #: logarithm a priori
 SCALES, SCALE_SPREAD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), 0.7
+#: degrees of freedom of the t by which bounds count standard deviations
+TAILS = 4.0
 #: nats per step beyond which a policy has no share of the log at all
 FARTHEST = 3.0
 #: share of a limit by which a solver's rounding may exceed it
 TOLERANCE = 1e-3
+
+
+def deviations_at(confidence: float) -> float:
+    """How many standard deviations above its mean a cost's bound of this confidence is."""
+    return float(stdtrit(TAILS, confidence))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +109,7 @@ class Posterior:
         known.
         """
         mean, deviation = self.mixed(weights)
-        bound = mean + float(ndtri(confidence)) * deviation
+        bound = mean + deviations_at(confidence) * deviation
         return [
             LimitStatus.WITHIN if upper <= limit * (1 + TOLERANCE) else
             LimitStatus.ABOVE if middle > limit else LimitStatus.NOT_KNOWN

@@ -19,7 +19,7 @@ class PDCAConfig(Config):
     """Settings of PDCA's default; "paper" marks what Algorithm 2 as printed has instead."""
 
     steps: int = 6_020
-    """gradient iterations of the game; the default: three parts of four rounds, each from another candidate
+    """gradient iterations of the game; the default: three parts of four rounds, two of them from candidates
     of the log (paper: 100,000). A run too short for four rounds shrinks them in proportion, until four fit"""
     batch_size: int = 256
     """transitions per iteration (paper: 512)"""

@@ -11,8 +11,8 @@ showed that they fail on networks:
     estimator  rollouts of whole episodes in the log model, in the unit of the limit; for one-hot
     observations,
                FQE from scratch in every round
-    start      the log's candidates that are best at the limits' prices, one after the other, and those prices
-               as multipliers
+    start      the log's candidates that are best at the limits' prices and at a third of them, one after the
+               other, and those prices as multipliers; the game goes on where the second ended
     primal     mirror descent in the log model (`slater.deep.game.player`), where 2E + A is A: the policy is
                held to its start, where the model can be believed; for one-hot observations critics on the
                data, and for discrete actions the natural gradient, whose logits cannot die
@@ -134,6 +134,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         self.schedule = Schedule(
             config.steps, 0 if self.player else config.warm_steps, self.estimator.fit_steps,
             config.joint_steps, self.estimator.policy_steps, START_ROUNDS if self.player else 0,
+            len(PRICE_SHARES),
         )  # fmt: skip
 
     def config_for(self, dataset: Dataset | StoredDataset) -> PDCAConfig:
@@ -260,14 +261,22 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         return replace(state, critics=critics, estimator=estimator, primal=primal), metrics
 
     def _start(self, player: ModelPlayer, state: PDCAState, step: Array) -> PDCAState:
-        """The players at the start of the part that begins with iteration `step`."""
-        part = self.schedule.part(step) % len(PRICE_SHARES)
-        policy = jax.tree.map(lambda leaf: leaf[part], state.starts)
+        """The players at the start of the part that begins with iteration `step`: at a candidate of the log,
+        or, when all were had, where they are, and held to that.
+        """
+        part = self.schedule.start(step)
+        fresh = self.schedule.part(step) == part
+
+        def at_start(new: Any, own: Any) -> Any:
+            return jax.tree.map(lambda x, y: jnp.where(fresh, x, y), new, own)
+
+        policy = at_start(jax.tree.map(lambda leaf: leaf[part], state.starts), state.primal.policy)
         prices = state.start_prices[part] / state.price_unit
         bounded = jnp.clip(prices, 1e-3, 0.9 * self.config.multiplier_bound)
         assert isinstance(state.primal, PlayerState)
         primal = player.start(state.primal, policy)
-        return replace(state, primal=primal, dual=self.dual.restart(state.dual, bounded))
+        dual = at_start(self.dual.restart(state.dual, bounded), state.dual)
+        return replace(state, primal=primal, dual=dual)
 
     def _respond(
         self, task: Task, state: PDCAState, estimate: Array, key: Array, step: Array

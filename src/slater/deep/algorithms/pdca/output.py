@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from slater.data import Dataset, StoredDataset
 from slater.data.past import remedy
@@ -23,7 +22,7 @@ from slater.deep.log_model.dynamics import Dynamics
 from slater.deep.log_model.log_model import LogModel, LogModelSettings, cache_folder, fit_log_model
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope.base import Check, Estimate, Estimator, Tick
-from slater.deep.ope.posterior import Posterior, posterior_of
+from slater.deep.ope.posterior import Posterior, deviations_at, posterior_of
 from slater.deep.task import Task, counts_episodes
 from slater.limit_status import LimitStatus
 from slater.mixing import robust_mixture, select
@@ -155,7 +154,7 @@ class PosteriorProgram(Output):
 
     def _chosen(self, task: Task, found: Posterior) -> tuple[F64, F64]:
         """Weights (P,) and the limits' prices (I,)."""
-        limits, k = task.tau.astype(np.float64), float(ndtri(self.confidence))
+        limits, k = task.tau.astype(np.float64), deviations_at(self.confidence)
         weights, prices, _ = robust_mixture(found.mean, found.covariance, limits, (REWARD_DEVIATIONS, k))
         return weights, prices
 
@@ -168,7 +167,7 @@ class PosteriorProgram(Output):
         found = posterior_of(log)
         limits = task.tau.astype(np.float64)
         _, spread = found.mixed(self._chosen(task, found)[0])
-        aim = np.clip(limits - float(ndtri(self.confidence)) * spread[1:], limits / 2, limits)
+        aim = np.clip(limits - deviations_at(self.confidence) * spread[1:], limits / 2, limits)
         size = np.maximum(limits, 0.05 * np.maximum(np.abs(found.mean[:, 1:]).max(axis=0), 1e-9))
         unit = np.maximum(np.abs(found.mean[:, 0]).max(), 1e-9) / size
         prices = robust_mixture(found.mean, found.covariance, aim, (0.0, 0.0)).prices
@@ -226,7 +225,7 @@ class PosteriorProgram(Output):
         own candidates alone, by what they are
         """
         mean, deviation = found.mixed(weights)
-        bound = task.unscaled(mean + float(ndtri(self.confidence)) * deviation)[1:]
+        bound = task.unscaled(mean + deviations_at(self.confidence) * deviation)[1:]
         if counts_episodes(task):
             bound = np.array([task.units.rescale(x, "discounted", "episode") for x in bound])
         own = Posterior(
@@ -256,7 +255,7 @@ class PosteriorProgram(Output):
 
 #: what the prices of the limits are multiplied by at the starts of a game, and the least of them, in units
 #: of the best return over the limit, since a limit that does not bind at the log's mixture may bind later
-PRICE_SHARES, LEAST_PRICE = (1.0, 1.0 / 3.0, 3.0), 0.01
+PRICE_SHARES, LEAST_PRICE = (1.0, 1.0 / 3.0), 0.01
 #: standard deviations of its return that count against a mixture
 REWARD_DEVIATIONS = 1.0
 

@@ -39,7 +39,8 @@ class Schedule:
     """Iterations of every phase; ope = 0: no rounds.
 
     start_rounds: rounds of a part of the game in the log model, which begins with a start of one iteration;
-    0: the game is on the data, in one part without a start
+    0: the game is on the data, in one part without a start; starts: how many there are, later parts go on
+    with the last
     """
 
     steps: int
@@ -48,6 +49,7 @@ class Schedule:
     joint: int
     ope: int
     start_rounds: int = 0
+    starts: int = 1
 
     @property
     def in_rounds(self) -> bool:
@@ -73,9 +75,16 @@ class Schedule:
         """The number of the part of the game, from 0, that iteration `step` of it belongs to."""
         return (step - self.begins) // self.part_length if self.part_length else 0 * step
 
+    def start(self, step: Any) -> Any:
+        """The number of the start, from 0, that the part of iteration `step` began from or goes on with."""
+        part, last = self.part(step), self.starts - 1
+        return part - (part > last) * (part - last)
+
     def half(self, step: Any) -> Any:
-        """The half of the log, 0 or 1, whose model the part of iteration `step` is played in."""
-        return self.part(step) % 2
+        """The half of the log, 0 or 1, whose model the part of iteration `step` is played in: one for each
+        start, so that the other half is to judge all that came of it.
+        """
+        return self.start(step) % 2
 
     def _in_game(self, step: Any) -> Any:
         """How many iterations of rounds come before iteration `step` in its part; -1: it is the start."""
