@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.dataset import OPTIONAL_FIELDS, ROW_FIELDS, Metadata
-from slater.data.findings import Findings
+from slater.data.findings import Findings, Severity
 from slater.data.metadata import MOST_ACTIONS, doubtful_names
 from slater.data.names import as_names
 
@@ -29,6 +29,8 @@ _FLAT = ("rewards", "terminals", "timeouts", "next_known", "episode", *OPTIONAL_
 
 #: rows of a dataset, name of the column -> its values
 Block = dict[str, NDArray[Any]]
+#: the same of raw columns
+RawBlock = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -75,41 +77,37 @@ def layout_of(
         broken.append(field)
         findings.add("error", field, message)
 
+    def warn(field: str, message: str) -> None:
+        findings.add("warning", field, message)
+
     for name in _REQUIRED:
         if name not in columns:
             error(name, "missing; every dataset needs it (a column map says where it is)")
     for name, column in columns.items():
+        shape = f"has shape (N, {', '.join(map(str, column.tail))})"
         if name not in TEXT_FIELDS and column.dtype.kind not in "biuf":
             error(name, f"holds {column.dtype}, not numbers")
         if name in _FLAT and column.tail not in ((), (1,)):
-            error(name, f"has shape (N, {', '.join(map(str, column.tail))}); one number per row is needed")
+            error(name, f"{shape}; one number per row is needed")
         if name not in _FLAT and (len(column.tail) > 1 or 0 in column.tail):
-            error(
-                name, f"has shape (N, {', '.join(map(str, column.tail))}); flatten each row to one dimension"
-            )
+            error(name, f"{shape}; flatten each row to one dimension")
     counts = {name: column.rows for name, column in columns.items() if column.rows is not None}
     if len(set(counts.values())) > 1:
         error("rows", "the columns differ in length: " + ", ".join(f"{n} has {c}" for n, c in counts.items()))
     if counts and max(counts.values()) == 0:
         error("rows", "there are none")
-    if "episode" not in columns:
-        if "terminals" not in columns and "timeouts" not in columns:
+    if "terminals" not in columns:
+        if "episode" in columns:
+            warn("terminals", "missing: every episode is taken to end by a timeout")
+        elif "timeouts" in columns:
+            warn("terminals", "missing: every end is taken for a timeout")
+        else:
             error("terminals", "missing, as are timeouts and episode labels: nothing says where episodes end")
-        elif "timeouts" not in columns:
-            findings.add(
-                "warning", "timeouts", "missing: every end is taken for a terminal, with no value after it"
-            )
-        elif "terminals" not in columns:
-            findings.add("warning", "terminals", "missing: every end is taken for a timeout")
-    elif "terminals" not in columns:
-        findings.add("warning", "terminals", "missing: every episode is taken to end by a timeout")
+    elif "timeouts" not in columns and "episode" not in columns:
+        warn("timeouts", "missing: every end is taken for a terminal, with no value after it")
     if "next_observations" not in columns:
-        findings.add(
-            "warning",
-            "next_observations",
-            "missing: derived from the following rows; the last step of an "
-            "episode that ends by a timeout counts in its sums but not as a transition",
-        )
+        lost = "the last step of an episode that ends by a timeout counts in its sums but not as a transition"
+        warn("next_observations", f"missing: derived from the following rows; {lost}")
     if broken:
         return None
 
@@ -133,9 +131,8 @@ def layout_of(
     else:
         names = tuple(cost_names)
     if len(names) != num_costs:
-        error(
-            "costs", f"has {num_costs} entries per row, but {len(names)} names are given ({', '.join(names)})"
-        )
+        given = f"{len(names)} names are given ({', '.join(names)})"
+        error("costs", f"has {num_costs} entries per row, but {given}")
     if wrong_names := doubtful_names(names):
         error("costs", wrong_names)
     if metadata.num_actions is not None and metadata.num_actions > MOST_ACTIONS:
@@ -153,86 +150,147 @@ def _width(column: Column) -> int:
 
 
 def stream_rows(
-    blocks: Iterable[Mapping[str, NDArray[Any]]], layout: Layout, findings: Findings
+    blocks: Iterable[RawBlock], layout: Layout, findings: Findings
 ) -> Iterator[tuple[Block, NDArray[np.float32] | None]]:
     """Rows for each raw block, with the first observation after the block (None at the end of the data).
 
     A block is held until the next one arrives, because ends and next observations can depend on it.
     """
-    held: Mapping[str, NDArray[Any]] | None = None
-    seen: set[Any] = set()  # labels of the episodes that have ended
-    offset = 0
+    held: RawBlock | None = None
+    rows = _Rows(layout, findings)
     for block in blocks:
         if len(block["observations"]) == 0:
             continue
         if held is not None:
-            yield _rows_of(held, layout, block, offset, findings, seen)
-            offset += len(held["observations"])
+            yield rows.of(held, block)
         held = block
     if held is not None:
-        yield _rows_of(held, layout, None, offset, findings, seen)
+        yield rows.of(held, None)
 
 
-def _rows_of(
-    raw: Mapping[str, NDArray[Any]],
-    layout: Layout,
-    following: Mapping[str, NDArray[Any]] | None,
-    offset: int,
-    findings: Findings,
-    seen: set[Any],
-) -> tuple[Block, NDArray[np.float32] | None]:
-    size = len(raw["observations"])
+class _Rows:
+    """Makes rows of raw blocks in their order."""
 
-    def matrix(name: str, width: int) -> NDArray[np.float32]:
-        return _single(raw[name]).reshape(size, width)
+    def __init__(self, layout: Layout, findings: Findings) -> None:
+        self._layout = layout
+        self._findings = findings
+        self._offset = 0
+        self._seen: set[Any] = set()  # labels of the episodes that have ended
 
-    def flags(name: str) -> NDArray[np.bool_]:
-        if name not in layout.present:
+    def _mark(self, severity: Severity, field: str, message: str, where: NDArray[Any]) -> None:
+        """Note a problem of the rows of the present block, (N,)."""
+        self._findings.add(severity, field, message, self._offset + np.flatnonzero(where))
+
+    def of(self, raw: RawBlock, following: RawBlock | None) -> tuple[Block, NDArray[np.float32] | None]:
+        """Rows, and the first observation of the block that follows."""
+        layout, size = self._layout, len(raw["observations"])
+
+        def matrix(name: str, width: int) -> NDArray[np.float32]:
+            return _single(raw[name]).reshape(size, width)
+
+        observations = matrix("observations", layout.observation_dim)
+        after = None
+        if following is not None:
+            after = np.asarray(following["observations"][0], np.float32).reshape(layout.observation_dim)
+        terminals, timeouts = self._flags(raw, "terminals"), self._flags(raw, "timeouts")
+        if "episode" in layout.present:
+            own = timeouts.copy() if "timeouts" in layout.present else None
+            timeouts |= self._ends_of_labels(raw, following, terminals, own)
+        rows: Block = {
+            "observations": observations,
+            "actions": self._actions(np.asarray(raw["actions"]).reshape(size, layout.action_dim)),
+            "rewards": matrix("rewards", 1)[:, 0],
+            "costs": matrix("costs", len(layout.cost_names)),
+            "terminals": terminals,
+            "timeouts": timeouts,
+        }
+        if "next_observations" in layout.present:
+            rows["next_observations"] = matrix("next_observations", layout.observation_dim)
+            told = "next_known" in layout.present
+            rows["next_known"] = self._flags(raw, "next_known") if told else np.ones(size, dtype=np.bool_)
+        else:
+            shifted = np.empty_like(observations)
+            shifted[:-1] = observations[1:]
+            shifted[-1] = observations[-1] if after is None else after
+            alone = terminals | timeouts
+            alone[-1] |= after is None
+            shifted[alone] = observations[alone]
+            rows["next_observations"] = shifted
+            rows["next_known"] = ~alone | terminals
+        if "propensity" in layout.present:
+            rows["propensity"] = np.ascontiguousarray(raw["propensity"], dtype=np.float64).reshape(size)
+        if "source" in layout.present:
+            rows["source"] = as_names(raw["source"])
+        self._offset += size
+        return rows, after
+
+    def _flags(self, raw: RawBlock, name: str) -> NDArray[np.bool_]:
+        size = len(raw["observations"])
+        if name not in self._layout.present:
             return np.zeros(size, dtype=np.bool_)
         values = np.asarray(raw[name]).reshape(size)
         if values.dtype == np.bool_:  # a damaged file can put other bytes than 0 and 1 in there
             values = values.view(np.uint8)
-        odd = np.flatnonzero((values != 0) & (values != 1))
-        findings.add("error", name, "is neither 0 nor 1, nor true, false, yes or no", offset + odd)
+        odd = (values != 0) & (values != 1)
+        self._mark("error", name, "is neither 0 nor 1, nor true, false, yes or no", odd)
         return values.astype(np.bool_)
 
-    observations = matrix("observations", layout.observation_dim)
-    after = None
-    if following is not None:
-        after = np.asarray(following["observations"][0], dtype=np.float32).reshape(layout.observation_dim)
-    terminals, timeouts = flags("terminals"), flags("timeouts")
-    if "episode" in layout.present:
-        own = timeouts.copy() if "timeouts" in layout.present else None
-        timeouts |= _ends_of_labels(
-            raw, following, terminals, own, offset, findings, seen, open_end=not layout.whole_episodes
-        )
-    rows: Block = {
-        "observations": observations,
-        "actions": _actions(raw, layout, size, offset, findings),
-        "rewards": matrix("rewards", 1)[:, 0],
-        "costs": matrix("costs", len(layout.cost_names)),
-        "terminals": terminals,
-        "timeouts": timeouts,
-    }
-    if "next_observations" in layout.present:
-        rows["next_observations"] = matrix("next_observations", layout.observation_dim)
-        known = flags("next_known") if "next_known" in layout.present else np.ones(size, dtype=np.bool_)
-        rows["next_known"] = known
-    else:
-        ends = terminals | timeouts
-        shifted = np.empty_like(observations)
-        shifted[:-1] = observations[1:]
-        shifted[-1] = observations[-1] if after is None else after
-        alone = ends.copy()
-        alone[-1] |= after is None
-        shifted[alone] = observations[alone]
-        rows["next_observations"] = shifted
-        rows["next_known"] = ~alone | terminals
-    if "propensity" in layout.present:
-        rows["propensity"] = np.ascontiguousarray(raw["propensity"], dtype=np.float64).reshape(size)
-    if "source" in layout.present:
-        rows["source"] = as_names(raw["source"])
-    return rows, after
+    def _actions(self, values: NDArray[Any]) -> NDArray[Any]:
+        if not self._layout.discrete:
+            actions = _single(values)
+            if self._layout.clip is None:
+                return actions
+            clipped = np.clip(actions, *self._layout.clip)
+            changed = ((clipped != actions) & ~np.isnan(actions)).any(axis=1)
+            self._mark("warning", "actions", "was outside the bounds and is clipped", changed)
+            return clipped
+        indices = values[:, 0]
+        with np.errstate(invalid="ignore"):
+            whole = (indices >= 0) & (indices < 2**31) & (indices == np.floor(indices.astype(np.float64)))
+        self._mark("error", "actions", "is not a whole number from 0, as discrete actions are", ~whole)
+        return np.where(whole, indices, 0).astype(np.int32)
+
+    def _ends_of_labels(
+        self,
+        raw: RawBlock,
+        following: RawBlock | None,
+        terminals: NDArray[np.bool_],
+        timeouts: NDArray[np.bool_] | None,
+    ) -> NDArray[np.bool_]:
+        """Timeouts that episode labels imply: the last row of a label, unless it is terminal.
+
+        If the data has `timeouts` of its own (not None), an end without a flag is noted, and at the very end
+        of the data it is none unless episodes are whole: there the episode may just not be finished.
+        """
+        labels = np.asarray(raw["episode"]).reshape(-1)
+        last = np.empty(len(labels), dtype=np.bool_)
+        last[:-1] = labels[1:] != labels[:-1]
+        last[-1] = following is None or bool(np.asarray(following["episode"]).reshape(-1)[0] != labels[-1])
+        missing = np.array([label is None or label != label for label in labels.tolist()], dtype=np.bool_)
+        self._mark("error", "episode", "has no label", missing)
+        if labels.dtype.kind == "f":
+            message = (
+                "is a number too large to be told from the next one; give labels as text or whole numbers"
+            )
+            self._mark("error", "episode", message, np.abs(labels) >= 2**53)
+        message = "is set in the middle of an episode (the next row has the same label)"
+        self._mark("error", "terminals", message, terminals & ~last)
+        if timeouts is not None:
+            self._mark("error", "timeouts", message, timeouts & ~last)
+        again = np.zeros(len(labels), dtype=np.bool_)
+        for end in np.flatnonzero(last & ~missing).tolist():
+            label = labels[end : end + 1].tolist()[0]
+            again[end] = label in self._seen
+            self._seen.add(label)
+        message = "comes back after another one began; sort the rows so that each episode is in one piece"
+        self._mark("error", "episode", message, again)
+        implied = last & ~terminals
+        if timeouts is not None:
+            if following is None and not self._layout.whole_episodes:
+                implied[-1] = False
+            message = "is not set where an episode ends by its label; taken for a timeout"
+            self._mark("warning", "timeouts", message, implied & ~timeouts)
+        return implied
 
 
 def _single(values: NDArray[Any]) -> NDArray[np.float32]:
@@ -245,78 +303,3 @@ def _single(values: NDArray[Any]) -> NDArray[np.float32]:
         cut = infinite & np.isfinite(values)
         single[cut] = np.copysign(np.finfo(np.float32).max, single[cut])
     return single
-
-
-def _actions(
-    raw: Mapping[str, NDArray[Any]], layout: Layout, size: int, offset: int, findings: Findings
-) -> NDArray[Any]:
-    values = np.asarray(raw["actions"]).reshape(size, layout.action_dim)
-    if not layout.discrete:
-        actions = _single(values)
-        if layout.clip is None:
-            return actions
-        clipped = np.clip(actions, *layout.clip)
-        changed = (clipped != actions) & ~np.isnan(actions)
-        findings.add(
-            "warning",
-            "actions",
-            "was outside the bounds and is clipped",
-            offset + np.flatnonzero(changed.any(axis=1)),
-        )
-        return clipped
-    indices = values[:, 0]
-    with np.errstate(invalid="ignore"):
-        whole = (indices >= 0) & (indices < 2**31) & (indices == np.floor(indices.astype(np.float64)))
-    findings.add(
-        "error",
-        "actions",
-        "is not a whole number from 0, as discrete actions are",
-        offset + np.flatnonzero(~whole),
-    )
-    return np.where(whole, indices, 0).astype(np.int32)
-
-
-def _ends_of_labels(
-    raw: Mapping[str, NDArray[Any]],
-    following: Mapping[str, NDArray[Any]] | None,
-    terminals: NDArray[np.bool_],
-    timeouts: NDArray[np.bool_] | None,
-    offset: int,
-    findings: Findings,
-    seen: set[Any],
-    *,
-    open_end: bool,
-) -> NDArray[np.bool_]:
-    """Timeouts that episode labels imply: the last row of a label, unless it is terminal.
-
-    If the data has `timeouts` of its own (not None), an end without a flag is noted, and at the very end of
-    the data it is none if `open_end`: there the episode may just not be finished.
-    """
-    labels = np.asarray(raw["episode"]).reshape(-1)
-    last = np.empty(len(labels), dtype=np.bool_)
-    last[:-1] = labels[1:] != labels[:-1]
-    last[-1] = following is None or bool(np.asarray(following["episode"]).reshape(-1)[0] != labels[-1])
-    missing = np.array([label is None or label != label for label in labels.tolist()], dtype=np.bool_)
-    findings.add("error", "episode", "has no label", offset + np.flatnonzero(missing))
-    if labels.dtype.kind == "f":
-        message = "is a number too large to be told from the next one; give labels as text or whole numbers"
-        findings.add("error", "episode", message, offset + np.flatnonzero(np.abs(labels) >= 2**53))
-    message = "is set in the middle of an episode (the next row has the same label)"
-    findings.add("error", "terminals", message, offset + np.flatnonzero(terminals & ~last))
-    if timeouts is not None:
-        findings.add("error", "timeouts", message, offset + np.flatnonzero(timeouts & ~last))
-    ends = np.flatnonzero(last & ~missing)
-    again = []
-    for end, label in zip(ends.tolist(), labels[ends].tolist(), strict=True):
-        if label in seen:
-            again.append(end)
-        seen.add(label)
-    message = "comes back after another one began; sort the rows so that each episode is in one piece"
-    findings.add("error", "episode", message, offset + np.array(again, dtype=np.int64))
-    implied = last & ~terminals
-    if timeouts is not None:
-        if following is None and open_end:
-            implied[-1] = False
-        message = "is not set where an episode ends by its label; taken for a timeout"
-        findings.add("warning", "timeouts", message, offset + np.flatnonzero(implied & ~timeouts))
-    return implied
