@@ -383,8 +383,8 @@ def stated(data: Any) -> Metadata:
     For a part of them, which is of the same task: its own rows may show a shorter horizon, narrower bounds
     and fewer actions, and a limit per episode would mean something else.
     """
-    said: Metadata = data.metadata
+    own: Metadata = data.metadata
     if data.discrete:
-        return replace(said, horizon=data.horizon, num_actions=data.num_actions)
+        return replace(own, horizon=data.horizon, num_actions=data.num_actions)
     low, high = (tuple(map(float, side)) for side in (data.action_low, data.action_high))
-    return replace(said, horizon=data.horizon, action_low=low, action_high=high)
+    return replace(own, horizon=data.horizon, action_low=low, action_high=high)

@@ -76,8 +76,8 @@ def fetch(
         address = server.replace("/resolve/main", f"/resolve/{revision}").rstrip("/") + "/" + task.file
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            said = _Redirects()
-            _download(address, part, said, progress)
+            redirects = _Redirects()
+            _download(address, part, redirects, progress)
             break
         except http.client.IncompleteRead:  # the server has it: go on with the same one, not with another
             raise InputError(
@@ -89,10 +89,10 @@ def fetch(
             raise InputError(f"{target} cannot be written: {error.strerror or error}.") from None
     else:
         raise InputError(_no_download(task, failed, target))
-    _verify(part, task, said)
+    _verify(part, task, redirects)
     os.replace(part, target)
-    if said.revision and not pinned.is_file():
-        pinned.write_text(said.revision + "\n")
+    if redirects.revision and not pinned.is_file():
+        pinned.write_text(redirects.revision + "\n")
     return target
 
 
@@ -123,20 +123,20 @@ def _refuse_plain(address: str) -> None:
 
 
 def _download(
-    address: str, part: Path, said: _Redirects, progress: Callable[[int, int | None], None] | None
+    address: str, part: Path, redirects: _Redirects, progress: Callable[[int, int | None], None] | None
 ) -> None:
     _refuse_plain(address)
     done = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(address, headers={"Range": f"bytes={done}-"} if done else {})
     try:
-        answer = urllib.request.build_opener(said).open(request, timeout=_TIMEOUT)
+        answer = urllib.request.build_opener(redirects).open(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code == 416 and done:  # nothing beyond what is there: it is whole, or not of this file
             stated = (error.headers.get("Content-Range") or "").rpartition("/")[2]
             if stated == str(done):
                 return
             part.unlink()
-            _download(address, part, said, progress)
+            _download(address, part, redirects, progress)
             return
         raise
     with answer:
@@ -170,15 +170,15 @@ def _no_download(task: Task, failed: Sequence[tuple[str, Exception]], target: Pa
     )
 
 
-def _verify(part: Path, task: Task, said: _Redirects) -> None:
+def _verify(part: Path, task: Task, redirects: _Redirects) -> None:
     """Compare with what the server said, and read it as the published task; what does not fit is removed."""
     try:
-        if said.size not in (None, part.stat().st_size):
-            raise InputError(f"it has {part.stat().st_size} bytes instead of {said.size}")
+        if redirects.size not in (None, part.stat().st_size):
+            raise InputError(f"it has {part.stat().st_size} bytes instead of {redirects.size}")
         with open(part, "rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest() if said.sha256 else None
-        if found != said.sha256:
-            raise InputError(f"its SHA-256 is {found} instead of {said.sha256}")
+            found = hashlib.file_digest(file, "sha256").hexdigest() if redirects.sha256 else None
+        if found != redirects.sha256:
+            raise InputError(f"its SHA-256 is {found} instead of {redirects.sha256}")
         opened = open_file(part)
         with opened.reader:
             summary = summarise(opened)

@@ -188,11 +188,11 @@ def _wide(x: F64, rng: Rng) -> F64:
     return np.concatenate([np.ones((len(x), 1)), x, x**2, np.tanh(lines)], axis=1)
 
 
-def _chosen(said: F64, goals: F64, part: NDArray[Any]) -> F64:
+def _chosen(predicted: F64, goals: F64, part: NDArray[Any]) -> F64:
     """Of several predictions (L, N, n), goal by goal and part by part, that which was best on other parts."""
-    errors = np.stack([((said - goals) ** 2)[:, part == k].sum(axis=1) for k in range(PARTS)])
+    errors = np.stack([((predicted - goals) ** 2)[:, part == k].sum(axis=1) for k in range(PARTS)])
     best = (errors.sum(axis=0) - errors).argmin(axis=1)[part]
-    return np.asarray(np.take_along_axis(said, best[None], axis=0)[0])
+    return np.asarray(np.take_along_axis(predicted, best[None], axis=0)[0])
 
 
 def _ridge(x: F64, goals: F64, part: NDArray[Any], penalties: Sequence[float]) -> F64:
@@ -200,14 +200,14 @@ def _ridge(x: F64, goals: F64, part: NDArray[Any], penalties: Sequence[float]) -
     x = x / np.maximum(np.sqrt((x**2).mean(axis=0)), 1e-9)
     squares = [x[part == k].T @ x[part == k] for k in range(PARTS)]
     products = [x[part == k].T @ goals[part == k] for k in range(PARTS)]
-    said = np.zeros((len(penalties), *goals.shape))
+    predicted = np.zeros((len(penalties), *goals.shape))
     for k in range(PARTS):
         values, vectors = np.linalg.eigh(sum(squares) - squares[k])
         turned, own = vectors.T @ (sum(products) - products[k]), x[part == k] @ vectors
         for number, penalty in enumerate(penalties):
             weights = turned / (np.maximum(values, 0.0) + penalty * len(x))[:, None]
-            said[number][part == k] = own @ weights
-    return _chosen(said, goals, part)
+            predicted[number][part == k] = own @ weights
+    return _chosen(predicted, goals, part)
 
 
 def _binned(x: F64) -> NDArray[np.int64]:
@@ -226,7 +226,7 @@ def _boosted(bins: NDArray[np.int64], goal: F64, part: NDArray[Any], rng: Rng) -
 
     All leaves of a level split alike; every tree is grown on half the rows.
     """
-    sizes, said = bins.max(axis=0) + 1, np.zeros((1 + len(TREES), len(goal), 1))
+    sizes, predicted = bins.max(axis=0) + 1, np.zeros((1 + len(TREES), len(goal), 1))
     varied = np.flatnonzero(sizes > 1)
     for k in range(PARTS) if len(varied) else ():
         train, judged = np.flatnonzero(part != k), np.flatnonzero(part == k)
@@ -244,8 +244,8 @@ def _boosted(bins: NDArray[np.int64], goal: F64, part: NDArray[Any], rng: Rng) -
             step = RATE * sums / (counts + 10)
             left -= step[leaf]
             if tree in TREES:
-                said[1 + TREES.index(tree), judged, 0] = -left[judged]
-    return _chosen(said, goal[:, None], part)[:, 0]
+                predicted[1 + TREES.index(tree), judged, 0] = -left[judged]
+    return _chosen(predicted, goal[:, None], part)[:, 0]
 
 
 def _split(

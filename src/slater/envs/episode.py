@@ -77,9 +77,9 @@ def _call_policy(what: str, index: int, step: int, function: Any, *args: Any, **
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise InputError(
-            f"the policy's {what} raised {type(error).__name__} at step {step} of episode {index}: {said}"
+            f"the policy's {what} raised {type(error).__name__} at step {step} of episode {index}: {reason}"
         ) from error
 
 

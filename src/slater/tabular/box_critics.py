@@ -199,30 +199,16 @@ class BoxCritics:
         if resolvent is None:
             resolvent = Resolvent(data.successors.under(np.where(missing | cut, 0.0, policy)), discount)
         self._z = z
-        return self._values(theta, policy, missing, cut, low_flow, high_flow, resolvent)
-
-    def _values(
-        self,
-        theta: float,
-        policy: Float,
-        missing: np.ndarray,
-        cut: np.ndarray,
-        low_flow: Float,
-        high_flow: Float,
-        resolvent: Resolvent,
-    ) -> _Tangent:
-        data, rho = self._data, self._rho
         low, high = self._low[:, None, None], self._high[:, None, None]
         settled = np.where(missing, high, np.where(cut, low, self._utilities))
         V = resolvent.values(np.einsum("sa,jsa->sj", policy, settled)).T
         f = np.empty_like(self._utilities)
         slope, value = np.empty(len(V)), np.empty(len(V))
-        wish = policy * self._z[:, None]
-        passed = np.clip(wish, low_flow, high_flow)
-        arrived = self._first + data.discount * (data.successors.transposed @ passed.ravel())
+        passed = np.clip(policy * z[:, None], low_flow, high_flow)
+        arrived = self._first + discount * (into @ passed.ravel())
         rest = policy * arrived[:, None] - passed
         for j in range(len(V)):
-            ahead = data.successors.lookahead(V[j], data.discount)
+            ahead = data.successors.lookahead(V[j], discount)
             inside = np.clip(self._utilities[j] + ahead, self._low[j], self._high[j])
             f[j] = np.where(missing | cut, settled[j], inside)
             up, down, _ = self._residuals(j, policy, f[j])

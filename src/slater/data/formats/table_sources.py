@@ -152,14 +152,14 @@ class CsvSource(TableSource):
 
     def _said(self, path: Path) -> tuple[str, ...]:
         between = {",": "", ";": "semicolons", "\t": "tabs", "|": "bars"}
-        said = [
+        phrases = [
             f"compressed ({self._packed})" if self._packed else "",
             "" if self._encoding == "utf-8" else f"text in {self._encoding}",
             between[self._delimiter] and f"{between[self._delimiter]} between columns",
             "decimal commas" if self.decimal == "," else "",
             f"{self._skipped} line{'s' * (self._skipped > 1)} of comments" if self._skipped else "",
         ]
-        return tuple(word for word in said if word)
+        return tuple(word for word in phrases if word)
 
     @property
     def nulls(self) -> set[str]:
@@ -280,7 +280,7 @@ def _excel(arrow: Any, path: Path) -> TableSource:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         sheet = book.worksheets[0]
         rows = [row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row)]
-        said = (
+        phrases = (
             ("Excel",)
             if len(book.worksheets) == 1
             else (f"the first of {len(book.worksheets)} Excel sheets, {sheet.title!r}",)
@@ -310,4 +310,6 @@ def _excel(arrow: Any, path: Path) -> TableSource:
                     f"{path}: the column {name!r} mixes numbers with {odd!r}; correct these cells."
                 )
         raise InputError(f"{path}: a column mixes kinds of cells; give each column one kind.")
-    return MemorySource(str(path), arrow.Table.from_arrays(columns, names=[name for _, name in named]), said)
+    return MemorySource(
+        str(path), arrow.Table.from_arrays(columns, names=[name for _, name in named]), phrases
+    )

@@ -116,16 +116,16 @@ class TableReader(Reader):
         elif acted and actions and not self._is_list(self._field(actions[0])):
             told = replace(told, action_names=tuple(actions))
         self.metadata = told
-        said = [", ".join(self._source.recognised)] if self._source.recognised else []
+        phrases = [", ".join(self._source.recognised)] if self._source.recognised else []
         odd = [str(encoding) for encoding in self._encodings if encoding.kind != "number"]
-        said += [f"as numbers: {', '.join(odd)}"] if odd else []
-        said += (
+        phrases += [f"as numbers: {', '.join(odd)}"] if odd else []
+        phrases += (
             [f"actions are {len(self._choices)} choices: {listing(self._choices)}"] if self._choices else []
         )
-        self.recognised = "; ".join(said)
+        self.recognised = "; ".join(phrases)
 
     def _read_notes(self, table: Path | Any) -> Notes | None:
-        """What our writers said of the file, in its schema (Parquet) or beside it (CSV)."""
+        """What our writers phrases of the file, in its schema (Parquet) or beside it (CSV)."""
         text = None
         if isinstance(self._source, ParquetSource):
             text = self._guard(self._source.notes)

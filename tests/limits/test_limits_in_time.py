@@ -14,8 +14,8 @@ from slater.data import Metadata, load, save
 from slater.errors import InputError
 from slater.limits import Limit, Units, duration, limit_table, resolve_limits
 
-from .data.make import walk
-from .deep.problems import QUICK
+from ..data.make import walk
+from ..deep.problems import QUICK
 
 
 @pytest.mark.parametrize(
