@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from slater.data.episodes import Episodes
 from slater.data.fingerprint import OPTIONAL_FIELDS, ROW_FIELDS, Fingerprint
+from slater.data.frames import html, sentence, to_pandas
 from slater.data.metadata import Metadata, action_bounds, doubtful_names
 from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.errors import InputError
@@ -360,21 +361,11 @@ class Dataset(Logged):
         metadata = self.metadata if len(numbers) == len(self.episodes) else stated(self)
         return replace(self, metadata=metadata, **chosen_rows)
 
-    def to_pandas(self) -> Any:
-        """A pandas frame with a row per step and columns by name; needs pandas. See `frames.columns_of`."""
-        from slater.data.frames import to_pandas
-
-        return to_pandas(self)
+    to_pandas = to_pandas
+    _repr_html_ = html
 
     def __repr__(self) -> str:
-        from slater.data.frames import sentence
-
         return f"<{sentence(self)}>"
-
-    def _repr_html_(self) -> str:
-        from slater.data.frames import html
-
-        return html(self)
 
 
 def stated(data: Any) -> Metadata:

@@ -18,7 +18,7 @@ __all__ = ["columns_of", "html", "sentence", "to_pandas"]
 
 
 def to_pandas(data: Dataset) -> Any:
-    """`columns_of` as a pandas frame."""
+    """A pandas frame with a row per step and columns by name, as `columns_of` has them; needs pandas."""
     try:
         import pandas  # type: ignore[import-untyped]
     except ImportError:
