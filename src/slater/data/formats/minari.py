@@ -148,27 +148,22 @@ class MinariReader(Reader):
                 episodes = iter(self._storage.get_episodes(range(self._episodes)))
             except Exception as error:  # as above
                 damaged(self.name, error, "Minari dataset")
-            yield from self._read_all(episodes, guard)
-
-    def _read_all(
-        self, episodes: Iterator[Any], guard: h5py.File | None
-    ) -> Iterator[dict[str, NDArray[Any]]]:
-        for number in range(self._episodes):
-            try:
-                if guard is not None and f"episode_{number}" in guard:
-                    check_sizes(guard[f"episode_{number}"])
-                episode = next(episodes)
-                block = self._columns_of(episode, number)
-            except InputError:
-                raise
-            except StopIteration:
-                raise InputError(
-                    f"{self.name} says it has {self._episodes} episodes but holds {number}."
-                ) from None
-            except Exception as error:  # as above
-                damaged(f"{self.name}, episode {number}", error, "Minari dataset")
-            if block is not None:
-                yield block
+            for number in range(self._episodes):
+                try:
+                    if guard is not None and f"episode_{number}" in guard:
+                        check_sizes(guard[f"episode_{number}"])
+                    episode = next(episodes)
+                    block = self._columns_of(episode, number)
+                except InputError:
+                    raise
+                except StopIteration:
+                    raise InputError(
+                        f"{self.name} says it has {self._episodes} episodes but holds {number}."
+                    ) from None
+                except Exception as error:  # as above
+                    damaged(f"{self.name}, episode {number}", error, "Minari dataset")
+                if block is not None:
+                    yield block
 
     def _columns_of(self, episode: Mapping[str, Any], number: int) -> dict[str, NDArray[Any]] | None:
         steps = len(episode["rewards"])
