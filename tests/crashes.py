@@ -39,7 +39,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent
 TRAINING = ["--set", "batch_size=32", "--set", "hidden=16x16", "--set", "gamma=0.9", "--set", "keep_every=20"]
-PHASES = ["--set", "warm_steps=10", "--set", "model_steps=10", "--set", "joint_steps=5"]
+PHASES = ["--set", "model_steps=10", "--set", "joint_steps=5"]
 OFTEN = ["--log-every", "10", "--checkpoint-every", "10"]
 
 
@@ -131,7 +131,7 @@ COMMANDS: dict[str, Command] = {
     "tune": Command(
         lambda data, out: [
             "tune", "bc", str(data), "--limit", "6", "--search", "batch_size=16,32", "--steps", "40",
-            "--set", "hidden=16", "--set", "gamma=0.9", "--estimator", "fqe", "--estimate-steps", "20",
+            "--set", "hidden=16", "--set", "gamma=0.9", "--estimate-steps", "20",
             "--estimate-members", "1", "--workers", "1", "--out", str(out / "tuned"),
         ],
         lambda out: cells(out / "tuned"), faults=("kill", "interrupt", "disk"), share=1,

@@ -108,7 +108,7 @@ def test_every_metric_of_an_algorithm_is_explained_on_its_page():
     from slater.deep.batches import on_device
 
     missing = []
-    for name, preset in [*((name, None) for name in algorithms()), ("pdca", "paper"), ("pdca", "fqe")]:
+    for name, preset in [*((name, None) for name in algorithms()), ("pdca", "paper")]:
         kind = find(name, preset)
         data = pointmass(episodes=6, length=10, discrete="continuous" not in kind.actions)
         algorithm = make_algorithm(name, {"steps": 200, "hidden": (8,), "batch_size": 4}, preset)

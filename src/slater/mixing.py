@@ -10,7 +10,6 @@ a limit would buy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from scipy.optimize import linprog
 
 from slater.cones import Block, cone_program
 
-__all__ = ["BestMixture", "best_mixture", "lp_weights", "robust_mixture", "select"]
+__all__ = ["BestMixture", "best_mixture", "lp_weights", "robust_mixture"]
 
 F64 = NDArray[np.float64]
 
@@ -175,28 +174,3 @@ def lp_weights(estimates: F64, tau: F64) -> F64:
     reward, costs = estimates[:, 0], estimates[:, 1:]
     size = np.maximum(tau, 1e-3 * np.maximum(np.abs(costs).max(axis=0), 1e-12))
     return best_mixture(reward, costs, tau, unit=size, slack=ROUNDING, least_weight=1e-6).weights
-
-
-def select(estimates: F64, tau: F64, refine: Callable[[int], F64], limit: int) -> tuple[F64, F64, list[int]]:
-    """Weights from careful estimates only.
-
-    estimates: (K, 1+I) quick estimates, which say where care pays: first for members to which the program
-    gives weight, then for the others that look safe, richest first, then for the rest, safest first; until
-    all are refined by `refine(member)`, shape (1+I,), or `limit` of them are. Returns weights (K,), zero
-    for members without a careful estimate, the estimates used, and the refined members in order.
-    """
-    estimates = np.array(estimates, dtype=np.float64)
-    refined: list[int] = []
-    while len(refined) < min(max(limit, 1), len(estimates)):
-        weights = lp_weights(estimates, tau)
-        excess = np.max(estimates[:, 1:] / np.maximum(tau, 1e-9), axis=1)
-        looks_safe = excess <= 1.5
-
-        value = np.where(looks_safe, estimates[:, 0], -excess)
-        order = np.lexsort((value, looks_safe, weights > 0))[::-1]  # the last key counts first
-        member = next(int(k) for k in order if k not in refined)
-        estimates[member] = refine(member)
-        refined.append(member)
-    final = np.zeros(len(estimates))
-    final[refined] = lp_weights(estimates[refined], tau)
-    return final, estimates, refined

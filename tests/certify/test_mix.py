@@ -24,7 +24,7 @@ from ..runs.example import RECORD, RESULT, write_run
 
 T = 10
 SETTINGS = {
-    "steps": 80, "hidden": "8", "batch_size": 16, "warm_steps": 10, "model_steps": 20, "joint_steps": 10,
+    "steps": 80, "hidden": "8", "batch_size": 16, "model_steps": 20, "joint_steps": 10,
     "keep_every": 10,
 }  # fmt: skip
 

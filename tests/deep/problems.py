@@ -16,7 +16,7 @@ QUICK = {
 }  # fmt: skip
 #: the one short run of PDCA: on `pointmass()` under a limit of 5 per episode, compiled once for all tests
 #: of the group "pdca", which run in one process
-PDCA_PHASES = {"warm_steps": 10, "model_steps": 10, "joint_steps": 5}
+PDCA_PHASES = {"model_steps": 10, "joint_steps": 5}
 PDCA_QUICK = {**QUICK, **PDCA_PHASES}
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("pybullet", reason=install.BULLET)
 pytest.importorskip("bullet_safety_gym", reason=install.BULLET)
 
 SMALL = {
-    "hidden": (16,), "batch_size": 32, "warm_steps": 10, "model_steps": 10, "joint_steps": 9,
+    "hidden": (16,), "batch_size": 32, "model_steps": 10, "joint_steps": 9,
 }  # fmt: skip
 
 

@@ -141,7 +141,7 @@ def test_a_damaged_checkpoint_is_refused_in_words(tmp_path):
         ({"steps": 0}, "steps must be at least 1"),
         ({"gamma": 1.0}, "gamma"),
         ({"steps": "many"}, "steps must be of type int"),
-        ({"dual": "wild"}, "dual must be one of"),
+        ({"anchor_weight": 0}, "anchor_weight must be positive"),
         ({"reward_scale": -1}, "reward_scale"),
     ],
 )

@@ -16,11 +16,7 @@ from slater.limits import resolve_limits
 from .conformance.table import LEARNING_OF
 from .exact import GAMMA, ExactCMDP, behaviour, random_cmdp
 
-SETTINGS = {
-    "gamma": GAMMA, "steps": 6500, "warm_steps": 500, "joint_steps": 500, "ope_steps": 700, "batch_size": 128,
-    "hidden": (64,), "eta_slow": 1e-3, "select_steps": 2000, "select_limit": 5,
-    "polyak": 0.01,
-}  # fmt: skip
+SETTINGS = {"gamma": GAMMA, "batch_size": 128, "hidden": (64,), "model_steps": 2_000}
 FULL = os.environ.get("SLATER_FULL") == "1"
 
 

@@ -194,8 +194,8 @@ def test_bad_input_is_one_sentence(words, expected, tmp_path, capsys):
 
 
 def test_settings_go_to_the_algorithms_that_have_them():
-    spec, _ = parse_algorithms(["pdca", "pdca:paper"], ["pdca:C=3", "gamma=0.9"], 10)
-    assert dict(spec.settings) == {"steps": "10", "C": "3", "gamma": "0.9"}
+    spec, _ = parse_algorithms(["pdca", "pdca:paper"], ["pdca:dual_rate=3", "gamma=0.9"], 10)
+    assert dict(spec.settings) == {"steps": "10", "dual_rate": "3", "gamma": "0.9"}
 
 
 def constant(value: float, size: int = 8) -> GaussianPolicy:

@@ -12,7 +12,7 @@ from slater.experiments.small_worlds import WORLDS
 from slater.experiments.worlds import coverage, measure, played, recorded, summary, true_value
 
 #: those of tests/deep/ope/test_output.py, on the same log: its model is there and its programs are compiled
-QUICK = {"steps": 60, "batch_size": 32, "hidden": (16, 16), "warm_steps": 10, "joint_steps": 5,
+QUICK = {"steps": 60, "batch_size": 32, "hidden": (16, 16), "joint_steps": 5,
          "model_steps": 400}  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from ..deep.problems import OWN_COLUMNS, pointmass, pointmass_values, write_own_
 from ..deep.toy import Toy
 
 SMALL = {
-    "batch_size": "32", "hidden": "16", "gamma": "0.9", "warm_steps": "10", "joint_steps": "5",
+    "batch_size": "32", "hidden": "16", "gamma": "0.9", "joint_steps": "5",
     "model_steps": "10",
 }  # fmt: skip
 
@@ -84,7 +84,7 @@ def test_the_choice_is_safe_first() -> None:
 
 
 def test_candidates_are_the_grid_or_a_seeded_part_of_it() -> None:
-    space = parse_search("pdca", ["multiplier_bound=1,2,5", "C=5,10"])
+    space = parse_search("pdca", ["multiplier_bound=1,2,5", "anchor_weight=0.03,0.1"])
     grid = candidates("pdca", None, {}, space, None, 0)
     assert len(grid) == 6
     part = candidates("pdca", None, {}, space, 3, 1)
@@ -101,9 +101,9 @@ def test_candidates_are_the_grid_or_a_seeded_part_of_it() -> None:
     ("search", "words"),
     [
         (["C"], "is not NAME=V1,V2"),
-        (["C=1", "C=2"], "twice"),
+        (["dual_rate=1", "dual_rate=2"], "twice"),
         (["stepz=1,2"], "did you mean 'steps'"),
-        (["C=-1"], "C must be positive"),
+        (["dual_rate=-1"], "dual_rate must be positive"),
         (["B=1"], "pdca has no setting 'B'"),
     ],
 )
@@ -117,18 +117,13 @@ def test_estimates_of_a_cloned_policy_are_near_what_the_data_did(tmp_path: Path)
     kept, held = split_episodes(data, 0.3, 0)
     settings = {"steps": 400, "hidden": (32,), "batch_size": 128, "gamma": 0.9}
     train("bc", kept, ["5"], tmp_path / "run", options={"estimate": False}, **settings)
-    # behaviour is random and stationary after a few steps: its rate beyond the first steps is the value
-    costs = held.costs.reshape(-1, 25)
-    endless = float((costs.mean(axis=0) * 0.9 ** np.arange(25)).sum() + 0.9**25 / 0.1 * costs[:, 10:].mean())
     # a model counts whole episodes under a limit on them: of the policy itself, which is not quite the data's
     cost = pointmass_values(load(tmp_path / "run" / "mixture.safetensors"), 400, seed=0)[1]
-    for estimator, steps, value, near in (("fqe", 1500, endless, 0.3), ("model", 400, cost / 25 * 10, 0.2)):
-        judge = Judge(steps=steps, copies=2, members=2, estimator=estimator)
-        estimate = judge(tmp_path / "run", kept, held)
-        assert estimate["costs"]["c0"] == pytest.approx(value, rel=near), estimator
-        # 5 per episode of 25 steps is .2 per step, 2 discounted at .9
-        assert estimate["tau"]["c0"] == pytest.approx(2.0)
-        assert estimate["excess"] == pytest.approx(estimate["costs"]["c0"] / 2.0 - 1, rel=1e-4)
+    estimate = Judge(steps=400, members=2)(tmp_path / "run", kept, held)
+    assert estimate["costs"]["c0"] == pytest.approx(cost / 25 * 10, rel=0.2)
+    # 5 per episode of 25 steps is .2 per step, 2 discounted at .9
+    assert estimate["tau"]["c0"] == pytest.approx(2.0)
+    assert estimate["excess"] == pytest.approx(estimate["costs"]["c0"] / 2.0 - 1, rel=1e-4)
 
 
 @pytest.mark.slow
@@ -176,7 +171,7 @@ def test_tune_searches_resumes_and_gives_a_command_that_runs(
         (["wild", "data.npz", "--limit", "5"], "wild"),
         (["pdca", "data.npz", "--limit", "c0=5", "--limit", "c1=5", "--held-out", "1.5"], "held-out share"),
         (
-            ["pdca", "data.npz", "--limit", "5", "--set", "C=2", "--search", "C=1,2"],
+            ["pdca", "data.npz", "--limit", "5", "--set", "dual_rate=2", "--search", "dual_rate=1,2"],
             "both fixed and searched",
         ),
         (["pdca", "data.npz", "--limit", "5", "--samples", "0"], "samples is 0"),

@@ -38,12 +38,13 @@ from slater.certify.verdict import (
 )
 from slater.data import Dataset
 from slater.deep.log_model import log_model as logs
+from slater.deep.log_model.columns import NAMES
 from slater.deep.log_model.log_model import (
     LogModel,
     LogModelSettings,
     fit_log_model,
+    levels_for,
     settings_of,
-    suits_a_model,
 )
 from slater.deep.nets.imported import network_of
 from slater.deep.nets.policy import PolicyNetwork
@@ -200,9 +201,9 @@ def certify_candidates(
     gates = [
         Gate("episodes", complete >= FEWEST_EPISODES,
              f"{complete} complete episodes; {FEWEST_EPISODES} are needed."),
-        Gate("states", suits_a_model(data),
-             "observations are points of a space." if suits_a_model(data) else
-             "observations are names (one-hot), which no model of a log can move between: see "
+        Gate("states", points := levels_for(data) != NAMES,
+             "observations are points of a space." if points else
+             "observations are one-hot, and such bounds were tried on no task like that: see "
              "slater.certify.exact for finite problems."),
     ]  # fmt: skip
     ready = all(gate.passed for gate in gates)

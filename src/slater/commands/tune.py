@@ -24,15 +24,14 @@ __all__ = ["run"]
 class Options:
     """Choose an algorithm's settings without the environment, by estimates on held-out episodes.
 
-    Each candidate is trained on one part of the episodes; a model fitted to the other part (fitted Q
-    evaluation where observations are one-hot) estimates its reward and costs. Chosen is the best reward
-    among candidates whose estimated costs (the largest of several networks) are within their limits, else
-    the least excess. Writes tune.csv, tune.md, best.json with the settings and the command to use. A
-    stopped search goes on when the same command is given again.
+    Each candidate is trained on one part of the episodes; a model fitted to the other part estimates its
+    reward and costs. Chosen is the best reward among candidates whose costs, one standard deviation worse
+    than estimated, are within their limits, else the least excess. Writes tune.csv, tune.md, best.json with
+    the settings and the command to use. A stopped search goes on when the same command is given again.
 
     Examples:
         slater tune pdca ball.hdf5 --limit 20
-        slater tune pdca ball.hdf5 --limit 20 --search C=5,10 --search eta_slow=1e-4,1e-3 --out runs/tuned
+        slater tune pdca ball.hdf5 --limit 20 --search anchor_weight=0.03,0.1 --out runs/tuned
         slater tune pdca log.csv --columns observations=x,v actions=u rewards=r costs=c episode=e --limit 5
 
     """
@@ -58,12 +57,8 @@ class Options:
     """seed of training, of the split and of the draw of samples"""
     held_out: float = 0.2
     """share of the episodes to judge by, in (0, 1)"""
-    estimator: Literal["auto", "model", "fqe"] = "auto"
-    """model: rollouts in a model of the held-out episodes; fqe: fitted Q evaluation; auto: fqe for one-hot"""
     estimate_steps: int = 15_000
-    """iterations of the model's fit, or of fitted Q evaluation per policy"""
-    estimate_copies: int = 3
-    """networks of the model, or per utility; a cost counts as the largest of their estimates"""
+    """iterations of the model's fit at most"""
     estimate_members: int = 5
     """policies of a mixture that are estimated at most; evenly spaced ones stand for more"""
     engine: Literal["local", "ray"] = "local"
@@ -90,14 +85,12 @@ def run(args: list[str]) -> int:
     from slater.tuning.search import Judge, best, candidates, parse_search, refuse_unjudged, split_episodes
 
     fixed = parse_pairs(options.set) | ({} if options.steps is None else {"steps": str(options.steps)})
-    space = parse_search(options.algorithm, options.search)
+    space = parse_search(options.algorithm, options.search, options.preset)
     for name in space:
         if name in fixed:
             raise InputError(f"{name} is both fixed and searched; give it once.")
     points = candidates(options.algorithm, options.preset, fixed, space, options.samples, options.seed)
-    judge = Judge(
-        options.estimate_steps, options.estimate_copies, options.estimate_members, options.estimator
-    )
+    judge = Judge(options.estimate_steps, options.estimate_members)
     dataset = load(locate(options.data), options.reading.options())
     split_episodes(dataset, options.held_out, options.seed)
     refuse_unjudged(options.algorithm, {**fixed, **points[0]}, options.preset, dataset)

@@ -26,7 +26,7 @@ try:
     from slater.deep.batches import Batch, Data, draw, draw_keys, on_device, prepare
     from slater.deep.engine.training import DivergedError, Watcher, resume, train
     from slater.deep.game.bellman import advantage, bellman_error, residual, squared_bellman_error
-    from slater.deep.game.critics import Critics, CriticsState, HingeCritics, Lagrangian, SquaredCritics
+    from slater.deep.game.critics import Critics, CriticsState, Lagrangian
     from slater.deep.game.dual import (
         PID,
         DualPlayer,
@@ -42,7 +42,7 @@ try:
     from slater.deep.nets.critic import Critic, make_critic, make_critics
     from slater.deep.nets.mlp import MLP, polyak
     from slater.deep.nets.policy import Exportable, PolicyNetwork, make_policy
-    from slater.deep.ope.base import Careful, Check, Estimate, Estimator, Tick
+    from slater.deep.ope.base import Check, Tick
     from slater.deep.task import Task, state_task
     from slater.runs import Result, Run, read_run
 except ModuleNotFoundError as error:
@@ -57,7 +57,6 @@ __all__ = [
     "PID",
     "Algorithm",
     "Batch",
-    "Careful",
     "Check",
     "Config",
     "Critic",
@@ -67,12 +66,9 @@ __all__ = [
     "DivergedError",
     "DualPlayer",
     "DualState",
-    "Estimate",
-    "Estimator",
     "ExcessPlayer",
     "ExponentiatedGradient",
     "Exportable",
-    "HingeCritics",
     "InputError",
     "Lagrangian",
     "LastIterate",
@@ -86,7 +82,6 @@ __all__ = [
     "ProjectedGradient",
     "Result",
     "Run",
-    "SquaredCritics",
     "Task",
     "Tick",
     "Watcher",

@@ -1,9 +1,8 @@
 """Settings chosen without the environment: candidates, their estimates on held-out episodes, the choice.
 
 Every candidate is trained on one part of the episodes and judged on the other, which training never saw:
-its mixture, member by member, by the log model of those episodes (`slater.deep.ope.posterior`), or by fitted
-Q evaluation where observations are one-hot. A cost counts one standard deviation worse than its mean, or as
-the largest of several networks' estimates. Chosen is the best reward among candidates whose every cost is
+its mixture, member by member, by the log model of those episodes (`slater.deep.ope.posterior`). A cost counts
+one standard deviation worse than its mean. Chosen is the best reward among candidates whose every cost is
 within its limit, or the least excess where there is none. The choice is as good as the estimates are: they
 share the data's gaps with training, and nothing here has seen the environment.
 """
@@ -25,11 +24,9 @@ from slater.data import Dataset
 from slater.deep import checkpoint
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.algorithms.registry import find, make_algorithm
-from slater.deep.batches import on_device
 from slater.deep.engine.folder import algorithm_of
-from slater.deep.log_model.log_model import fit_log_model, settings_of, suits_a_model
+from slater.deep.log_model.log_model import fit_log_model, settings_of
 from slater.deep.nets.policy import PolicyNetwork
-from slater.deep.ope.fitted_q import FQE
 from slater.deep.ope.posterior import posterior_of
 from slater.deep.task import Task
 from slater.errors import InputError
@@ -52,13 +49,15 @@ __all__ = [
 F64 = NDArray[np.float64]
 
 
-def parse_search(algorithm: str, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def parse_search(
+    algorithm: str, texts: Sequence[str], preset: str | None = None
+) -> dict[str, tuple[str, ...]]:
     """The space from texts `NAME=V1,V2,...`, or the algorithm's default one if there are none."""
     if not texts:
-        if not (space := dict(find(algorithm).search_space)):
+        if not (space := dict(find(algorithm, preset).search_space)):
             raise InputError(f"{algorithm} has no default space; name settings to search as NAME=V1,V2.")
         return space
-    return parse_values(texts, "search", "C=5,10")
+    return parse_values(texts, "search", "hidden=64,128x128")
 
 
 def candidates(
@@ -106,18 +105,15 @@ def split_episodes(dataset: Dataset, held_out: float, seed: int) -> tuple[Datase
 class Judge:
     """Estimates of a finished run's mixture on held-out episodes.
 
-    steps: iterations of the log model's fit at most, or of FQE per member; copies: networks of FQE per
-    utility; members: at most so many are estimated; of a mixture of more, evenly spaced ones stand for all.
-    estimator: auto is fqe for one-hot observations, else the log model.
+    steps: iterations of the log model's fit at most; members: at most so many are estimated; of a mixture of
+    more, evenly spaced ones stand for all.
     """
 
     steps: int = 8_000
-    copies: int = 3
     members: int = 5
-    estimator: Literal["auto", "model", "fqe"] = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "copies", "members"):
+        for name in ("steps", "members"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} of the estimates is {getattr(self, name)}; at least 1 is needed.")
 
@@ -132,22 +128,11 @@ class Judge:
         # the problem as it was trained on, and the held-out rows in its units
         task = algorithm.task(kept, run.limits)
         weighted = _weighted_members(folder, algorithm, task, self.members)
-        shares = np.array([weight for _, weight, _ in weighted])
-        if self.estimator == "model" or (self.estimator == "auto" and suits_a_model(held)):
-            log = fit_log_model(held, task, settings_of(held, self.steps))
-            found = posterior_of(log, [policy for _, _, policy in weighted])
-            mean, deviation = found.mixed(np.append(np.zeros(len(log.kinds)), shares))
-            J = mean + np.append(0.0, deviation[1:])
-        else:
-            config = algorithm.config
-            estimate = FQE(
-                task, on_device(held, task), steps=self.steps, batch_size=config.batch_size,
-                hidden=config.hidden, copies=self.copies,
-            )  # fmt: skip
-            each = [
-                estimate(policy, jax.random.fold_in(jax.random.key(run.seed), k)) for k, _, policy in weighted
-            ]
-            J = shares @ np.array([np.append(own[:, 0].mean(), own[:, 1:].max(axis=0)) for own in each])
+        shares = np.array([weight for weight, _ in weighted])
+        log = fit_log_model(held, task, settings_of(held, self.steps))
+        found = posterior_of(log, [policy for _, policy in weighted])
+        mean, deviation = found.mixed(np.append(np.zeros(len(log.kinds)), shares))
+        J = mean + np.append(0.0, deviation[1:])
         tau = task.tau.astype(np.float64)
         raw, names = task.unscaled(J), task.cost_names
         return {
@@ -210,8 +195,8 @@ def best(estimates: Sequence[Mapping[str, Any]]) -> int:
 
 def _weighted_members(
     folder: Path, algorithm: Algorithm[Any, Any], task: Task, most: int
-) -> list[tuple[int, float, PolicyNetwork]]:
-    """Steps, weights and policies of the members with weight; at most `most`, weights summing to 1."""
+) -> list[tuple[float, PolicyNetwork]]:
+    """Weights and policies of the members with weight; at most `most`, weights summing to 1."""
     chosen = [member for member in open_run(folder).result.members if member.weight > 0]
     if len(chosen) > most:
         places = np.unique(np.linspace(0, len(chosen) - 1, most).round().astype(int))
@@ -220,7 +205,6 @@ def _weighted_members(
     like = judged_policy(algorithm, task)
     return [
         (
-            member.step,
             member.weight / total,
             checkpoint.restore(folder / "members" / f"{member.step:08d}.safetensors", like)[0],
         )

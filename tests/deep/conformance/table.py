@@ -19,7 +19,6 @@ from ..problems import PDCA_PHASES, QUICK, pointmass
 #: settings that make a run short, per algorithm (name, preset)
 QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
     ("pdca", None): PDCA_PHASES,
-    ("pdca", "fqe"): {"warm_steps": 10, "joint_steps": 5, "ope_steps": 5, "select_steps": 20},
     ("pdca", "paper"): {},
     ("bc", None): {},
     ("bc", "released"): {},
@@ -49,7 +48,7 @@ QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
 #: settings with which an algorithm learns a small problem, for the test of behaviour: a tabular one if it
 #: knows discrete actions (discount .8), else the point on a line (discount .9)
 LEARNING_OF: dict[str, dict[str, Any]] = {
-    "pdca": {"steps": 3500, "warm_steps": 500, "joint_steps": 500, "ope_steps": 250, "batch_size": 128, "hidden": (64,), "eta_slow": 1e-3, "select_steps": 1000, "select_limit": 3, "polyak": 0.01},  # noqa: E501
+    "pdca": {"steps": 3_000, "joint_steps": 249, "model_steps": 2_000, "batch_size": 128, "hidden": (64,)},
     "bc": {"steps": 500, "batch_size": 128, "hidden": (64,)},
     "bc-safe": {"steps": 1500, "batch_size": 128, "hidden": (64,)},
     "coptidice": {"steps": 4000, "batch_size": 256, "hidden": (64,), "eta": 1e-3, "eta_pi": 1e-3, "expectation": "network"},  # noqa: E501

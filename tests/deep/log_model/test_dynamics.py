@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slater.deep.log_model.columns import POSITIVE, TWO_VALUES, count_levels
+from slater.deep.log_model.columns import MOST_LEVELS, NAMES, POSITIVE, TWO_VALUES, count_levels, levels_of
 from slater.deep.log_model.dynamics import (
     Rows,
     _halves,
@@ -17,8 +17,11 @@ from slater.deep.log_model.dynamics import (
     fit_dynamics,
     random_dynamics,
 )
+from slater.deep.task import state_task
+from slater.limits import resolve_limits
 
-from .made import FLAG, HAZARD, HORIZON, SETTINGS, fitted, random_episodes
+from ..exact import GAMMA, ExactCMDP, random_cmdp
+from .made import FLAG, HAZARD, HORIZON, SETTINGS, fitted, random_episodes, rows_of
 
 pytestmark = pytest.mark.xdist_group("dynamics")
 
@@ -36,6 +39,10 @@ def test_kinds_of_columns_and_of_costs_are_found():
     assert count_levels(np.arange(60.0)[:, None]).tolist() == [0]
     assert count_levels(np.zeros((60, 1))).tolist() == [0]  # a constant has no chances
     assert float(dynamics.ends) == 1.0
+    assert levels_of(np.eye(3)) == NAMES
+    for other in (np.eye(3)[:, :2], 2 * np.eye(3)):  # one row is on nowhere; on is not 1
+        assert levels_of(np.repeat(other, 5, axis=0)) == MOST_LEVELS
+    assert levels_of(np.eye(3)[:, :2]) == 0  # and seen too seldom
 
 
 def test_a_rare_flag_is_up_as_often_in_rollouts_as_in_the_log():
@@ -143,3 +150,37 @@ def test_a_fit_is_the_same_bits_and_held_out_episodes_train_nothing():
     # the last look decides which network is kept; with one look alone held-out rows could not show
     first = fit_dynamics(task, spoiled, episode, held, settings)[0]
     np.testing.assert_array_equal(first.states.weights[0], one.states.weights[0])
+
+
+def test_where_observations_are_one_hot_the_next_state_is_one_of_them_with_its_chance():
+    """Chances are those of the log's counts, the state that nobody saw has none, costs are those of pairs."""
+    small, seen = random_cmdp(100, states=4, actions=2), [0, 1, 3, 4]
+    P, U = np.zeros((5, 2, 5)), np.zeros((2, 5, 2))
+    P[2, :, 0], P[np.ix_(seen, [0, 1], seen)], U[:, seen] = 1.0, small.P, small.U
+    cmdp = ExactCMDP(P, U, small.tau)
+    data = cmdp.dataset(np.full((5, 2), 0.5), 10_000, 0)
+    task = state_task(data, resolve_limits(["0.5/discounted"], data.cost_names), GAMMA)
+    rows = {**rows_of(data, task), "actions": np.eye(2, dtype=np.float32)[data.actions]}
+    episode = np.repeat(np.arange(len(data.episodes)), data.episodes.lengths)
+    settings = replace(SETTINGS, levels=NAMES, steps=(1_500, 1_500))
+    dynamics, _ = fit_dynamics(task, rows, episode, episode[::25] % 4 == 0, settings)
+    s, after = (x.argmax(axis=1) for x in (data.observations, data.next_observations))
+    counts = np.zeros((5, 2, 5))
+    np.add.at(counts, (s, data.actions, after), 1)
+    chances = counts / np.maximum(counts.sum(axis=2, keepdims=True), 1)
+    network = jax.tree.map(lambda leaf: leaf[0], dynamics.networks)
+    device = Rows(**{name: jnp.asarray(rows[name], jnp.float32) for name in Rows._fields})
+    known = eqx.filter_jit(dynamics.log_likelihood)(network[0], device)[0]
+    np.testing.assert_allclose(known.mean(), np.log(chances[s, data.actions, after]).mean(), atol=0.02)
+    for state in seen:
+        for action in (0, 1):
+            place = np.flatnonzero((s == state) & (data.actions == action))[0]
+            one, a = (jnp.tile(rows[name][place], (4_000, 1)) for name in ("obs", "actions"))
+            moved, utilities, _ = eqx.filter_jit(dynamics.step)(network, one, a, jax.random.key(0))
+            raw = np.asarray(moved) * task.obs_std + task.obs_mean
+            np.testing.assert_allclose(raw.sum(axis=1), 1.0, atol=1e-5)
+            np.testing.assert_allclose(np.sort(raw, axis=1)[:, -1], 1.0, atol=1e-5)
+            assert raw[:, 2].max() < 0.5
+            np.testing.assert_allclose(raw.mean(axis=0), chances[state, action], atol=0.08)
+            said = np.asarray(utilities).mean(axis=0) / task.scale
+            np.testing.assert_allclose(said, cmdp.U[:, state, action], atol=0.08)

@@ -9,7 +9,6 @@ import pytest
 
 import slater.deep as deep
 from slater.certify.estimates import asked
-from slater.deep.algorithms.pdca.parts import log_model_settings
 from slater.deep.engine.folder import algorithm_of
 from slater.deep.log_model import log_model as logs
 from slater.deep.log_model.clones import CLONE_LOG_STD
@@ -26,7 +25,7 @@ from slater.runs import open_run, read_run
 from slater.runs.result import from_log
 
 pytestmark = pytest.mark.xdist_group("output")
-SETTINGS = {"steps": 60, "batch_size": 32, "hidden": (16, 16), "warm_steps": 10, "joint_steps": 5,
+SETTINGS = {"steps": 60, "batch_size": 32, "hidden": (16, 16), "joint_steps": 5,
             "model_steps": 400}  # fmt: skip
 
 
@@ -48,7 +47,7 @@ def log(gamble, folder):
     """The log model that the run was made with."""
     algorithm = algorithm_of(read_run(folder))
     task = algorithm.task(gamble, read_run(folder).limits)
-    return fit_log_model(gamble, task, log_model_settings(algorithm.config), cache_folder())
+    return fit_log_model(gamble, task, algorithm.config.log_model(), cache_folder())
 
 
 def test_a_run_says_its_status_its_posterior_and_its_reference(folder, gamble):
@@ -107,7 +106,7 @@ def test_other_limits_and_seeds_share_the_log(folder, gamble, tmp_path, monkeypa
 def test_a_certificate_says_the_number_that_the_run_says(folder, gamble, log):
     """Of the mixture, and of every policy that was kept, from their files."""
     saved = open_run(folder)
-    settings = log_model_settings(algorithm_of(read_run(folder)).config)
+    settings = algorithm_of(read_run(folder)).config.log_model()
     policies = [load(folder / "mixture.safetensors"), *map(saved.kept_policy, saved.result.members)]
     said = asked(gamble, policies, [1.0], saved.task.gamma, settings, cache_folder())
     units = saved.task.units

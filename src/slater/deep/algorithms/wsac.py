@@ -29,7 +29,7 @@ from slater.deep.algorithms.from_clone import FromClone, FromCloneConfig, anchor
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch, draw_keys
 from slater.deep.game.bellman import advantage
-from slater.deep.game.critics import CriticsState, SquaredCritics
+from slater.deep.game.critics import Critics, CriticsState
 from slater.deep.game.primal import PrimalState
 from slater.deep.task import Task
 
@@ -75,7 +75,7 @@ class WSAC(FromClone[WSACConfig, WSACState]):
 
     def __init__(self, config: WSACConfig) -> None:
         super().__init__(config)
-        self.critics = SquaredCritics(config.hidden, config.eta_fast, config.C, polyak=config.polyak)
+        self.critics = Critics(config.hidden, config.eta_fast, config.C, polyak=config.polyak)
 
     def init(self, task: Task, key: Array) -> WSACState:
         """All networks at random."""

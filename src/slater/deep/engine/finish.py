@@ -52,7 +52,7 @@ def finish(
     warnings, trusted = list(check.warnings), check.trusted
     judged_status: Sequence[LimitStatus] | None = None
     if run.estimate and any(members[k].estimates is None for k in chosen):
-        found = judge_members(algorithm, task, members, weights, policies, dataset, key, tick)
+        found = judge_members(algorithm, task, members, weights, policies, dataset, tick)
         members, judged_status = found.members, found.status
         details |= {"estimate": found.about}
         trusted = trusted and bool(found.about.get("trusted", True))

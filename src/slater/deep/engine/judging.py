@@ -1,8 +1,7 @@
 """An estimate of a run's policies from its data, where the algorithm itself makes none.
 
 The service that PDCA asks judges every policy that acts in the mixture: the log model and its posterior
-(`slater.deep.ope.posterior`), or fitted Q evaluation where observations are one-hot. Nothing of it changes
-what was trained.
+(`slater.deep.ope.posterior`). Nothing of it changes what was trained.
 """
 
 from __future__ import annotations
@@ -11,19 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Member
-from slater.deep.batches import on_device
-from slater.deep.log_model.log_model import cache_folder, fit_log_model, settings_of, suits_a_model
+from slater.deep.log_model.log_model import cache_folder, fit_log_model, settings_of
 from slater.deep.nets.policy import PolicyNetwork
-from slater.deep.ope.base import Estimate, Tick
-from slater.deep.ope.fitted_q import FittedQEstimator
+from slater.deep.ope.base import Tick
 from slater.deep.ope.posterior import posterior_of
 from slater.deep.task import Task
 from slater.limit_status import LimitStatus
@@ -32,8 +26,6 @@ __all__ = ["Judged", "judge_members"]
 
 #: iterations of fits at most; fewer in a run that is shorter
 FIT = 8_000
-#: rows that fitted Q is made from at most, of data larger than memory
-ROWS = 500_000
 #: with which limits are said to be kept
 CONFIDENCE = 0.95
 
@@ -51,7 +43,7 @@ class Judged(NamedTuple):
 
 def judge_members(
     algorithm: Algorithm[Any, Any], task: Task, members: Sequence[Member], weights: NDArray[np.float64],
-    policies: Sequence[Any], dataset: Dataset | StoredDataset, key: Array, tick: Tick,
+    policies: Sequence[Any], dataset: Dataset | StoredDataset, tick: Tick,
 ) -> Judged:  # fmt: skip
     """The members with weight, estimated."""
     acting = [index for index, weight in enumerate(weights) if weight > 0]
@@ -62,31 +54,16 @@ def judge_members(
         )
         return Judged(list(members), {"by": None}, [why], None)
     steps, judged = min(FIT, algorithm.config.steps), list(members)
-    if suits_a_model(dataset):
-        log = fit_log_model(dataset, task, settings_of(dataset, steps), cache_folder(), tick)
-        found = posterior_of(log, [policies[index] for index in acting])
-        own = slice(len(log.kinds), None)
-        for index, mean, spread in zip(acting, found.mean[own], found.deviation[own], strict=True):
-            judged[index] = replace(
-                members[index],
-                estimates=tuple(map(float, mean)),
-                careful=True,
-                spread=tuple(map(float, spread)),
-            )
-        mixed = np.concatenate([np.zeros(len(log.kinds)), weights[acting]])
-        status = found.status(mixed, task.tau, CONFIDENCE)
-        return Judged(judged, {"by": "the log model", "steps": steps, "trusted": True}, [], status)
-    if isinstance(dataset, StoredDataset):
-        dataset = dataset.shard(np.random.default_rng(0), ROWS)
-    config = algorithm.config
-    estimator = FittedQEstimator(hidden=config.hidden, batch_size=config.batch_size, careful_steps=steps)
-    tick("fit for the estimates", 0, len(acting))
-    careful = estimator.careful(task, estimator.init(task, key), on_device(dataset, task), tick)
-    # a stream of its own: the run's draws stay what they are
-    key_judge = jax.random.split(jax.random.fold_in(key, 1))[1]
-    for done, index in enumerate(acting):
-        copies = careful(policies[index], jax.random.fold_in(key_judge, members[index].step))
-        values = Estimate(jnp.asarray(copies)).pessimistic
-        judged[index] = replace(members[index], estimates=tuple(map(float, values)), careful=True)
-        tick("estimates of the policies", done + 1, len(acting))
-    return Judged(judged, {"by": "fitted Q", "steps": steps, "trusted": True}, [], None)
+    log = fit_log_model(dataset, task, settings_of(dataset, steps), cache_folder(), tick)
+    found = posterior_of(log, [policies[index] for index in acting])
+    own = slice(len(log.kinds), None)
+    for index, mean, spread in zip(acting, found.mean[own], found.deviation[own], strict=True):
+        judged[index] = replace(
+            members[index],
+            estimates=tuple(map(float, mean)),
+            careful=True,
+            spread=tuple(map(float, spread)),
+        )
+    mixed = np.concatenate([np.zeros(len(log.kinds)), weights[acting]])
+    status = found.status(mixed, task.tau, CONFIDENCE)
+    return Judged(judged, {"by": "the log model", "steps": steps, "trusted": True}, [], status)

@@ -3,17 +3,15 @@
     f   minimises  2 E_D(f, pi; R)     + A_D(f, pi)
     g^i minimises  2 E_D(g^i, pi; C_i) - A_D(g^i, pi)
 
-What E_D is on networks is what the classes here differ in: `HingeCritics` take it as printed,
-`SquaredCritics` as a squared double-Q residual with target networks, which learns where the printed form
-stalls. E_D and A_D themselves are in `slater.deep.game.bellman`.
+E_D is a squared double-Q residual with target networks, which learns where the printed form stalls; that is
+in `slater.deep.algorithms.pdca.paper`. E_D and A_D themselves are in `slater.deep.game.bellman`.
 """
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,7 +22,6 @@ from jax import Array
 from slater.deep.batches import Batch, draw_keys
 from slater.deep.game.bellman import (
     advantage,
-    bellman_error,
     bellman_halves,
     residual,
     squared_bellman_error,
@@ -34,14 +31,17 @@ from slater.deep.nets.mlp import polyak
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.task import Task
 
-__all__ = ["Critics", "CriticsState", "HingeCritics", "Lagrangian", "SquaredCritics"]
+__all__ = ["Critics", "CriticsState", "Lagrangian"]
+
+#: networks per utility
+COPIES = 2
 
 #: per utility (reward, then costs) its copies
 Networks = tuple[tuple[Critic, ...], ...]
 
 
 class CriticsState(eqx.Module):
-    """f and g: the copies of each; target: target networks of (f, g^1, ...), or nothing."""
+    """f and g: the copies of each; target: target networks of (f, g^1, ...)."""
 
     f: tuple[Critic, ...]
     g: Networks
@@ -66,17 +66,17 @@ class Lagrangian(eqx.Module):
 
 
 @dataclass(frozen=True)
-class Critics(abc.ABC):
+class Critics:
     """One set of critics for every utility.
 
     C: weight of the Bellman error against pessimism, C_infinity of the paper
+    polyak: rate of the target networks, per iteration
     """
 
     hidden: tuple[int, ...]
     learning_rate: float
     C: float
-    #: networks per utility
-    copies: ClassVar[int]
+    polyak: float = 0.005
 
     @property
     def _adam(self) -> optax.GradientTransformation:
@@ -86,10 +86,10 @@ class Critics(abc.ABC):
         """All at random."""
 
         def networks(key: Array) -> tuple[Critic, ...]:
-            return make_critics(task, self.hidden, key, self.copies)
+            return make_critics(task, self.hidden, key, COPIES)
 
         f, g = networks(key_f), tuple(networks(k) for k in jax.random.split(key_g, task.costs))
-        return CriticsState(f, g, self._targets((f, *g)), self._adam.init((f, g)))
+        return CriticsState(f, g, (f, *g), self._adam.init((f, g)))
 
     def warm(self, task: Task, state: CriticsState, batch: Batch) -> tuple[CriticsState, dict[str, Array]]:
         """One step of regression on the data's returns."""
@@ -103,7 +103,7 @@ class Critics(abc.ABC):
         value, grads = jax.value_and_grad(loss)((state.f, state.g))
         updates, opt = self._adam.update(grads, state.opt)
         f, g = optax.apply_updates((state.f, state.g), updates)
-        return CriticsState(f, g, self._targets((f, *g)), opt), {"loss/returns": value}
+        return CriticsState(f, g, (f, *g), opt), {"loss/returns": value}
 
     def update(
         self, task: Task, state: CriticsState, policy: PolicyNetwork, batch: Batch, key: Array
@@ -127,7 +127,7 @@ class Critics(abc.ABC):
         grads, parts = jax.grad(loss, has_aux=True)((state.f, state.g))
         updates, opt = self._adam.update(grads, state.opt)
         f, g = optax.apply_updates((state.f, state.g), updates)
-        return self._follow(replace(state, f=f, g=g, opt=opt)), parts
+        return CriticsState(f, g, polyak(state.target, (f, *g), self.polyak), opt), parts
 
     def lagrangian(self, task: Task, state: CriticsState, multipliers: Array, batch: Batch) -> Lagrangian:
         """The sum f + sum_i lambda_i (tau_i - g^i), by the first copies; to be asked about `batch.s`."""
@@ -143,68 +143,12 @@ class Critics(abc.ABC):
         f_sa, f_pi = f(batch.s, batch.a), f(batch.s, pi_s)
         delta = residual(f_sa, batch.u[:, u], f(batch.s_next, pi_next), batch.discount)
         A = advantage(f_pi, f_sa) * (1.0 if u == 0 else -1.0)
-        return self._sized(delta, A, f_sa, u, batch, futures), bellman_halves(jax.lax.stop_gradient(delta))
+        E = squared_bellman_error(delta, residual(f_sa, batch.u[:, u], futures[u], batch.discount))
+        # 2 C E + A over 2 C: the gradient of E keeps its size whatever C is
+        return E + A / (2.0 * self.C), bellman_halves(jax.lax.stop_gradient(delta))
 
-    @abc.abstractmethod
-    def _targets(self, online: Networks) -> Networks:
-        """The target networks that start as copies of `online`."""
-
-    @abc.abstractmethod
-    def _follow(self, state: CriticsState) -> CriticsState:
-        """The state with its target networks moved."""
-
-    @abc.abstractmethod
     def _futures(self, task: Task, state: CriticsState, batch: Batch, pi_next: Array) -> list[Array]:
         """What the target networks of each utility say of s', (batch,)."""
-
-    @abc.abstractmethod
-    def _sized(
-        self, delta: Array, A: Array, f_sa: Array, u: int, batch: Batch, futures: Sequence[Array]
-    ) -> Array:
-        """2 E + A, from the residual and A of one critic."""
-
-
-@dataclass(frozen=True)
-class HingeCritics(Critics):
-    """E_D as printed: C max{E delta_+, E delta_-}; one network per utility, no targets."""
-
-    copies: ClassVar[int] = 1
-
-    def _targets(self, online: Networks) -> Networks:
-        del online
-        return ()
-
-    def _follow(self, state: CriticsState) -> CriticsState:
-        return state
-
-    def _futures(self, task: Task, state: CriticsState, batch: Batch, pi_next: Array) -> list[Array]:
-        del task, state, batch, pi_next
-        return []
-
-    def _sized(
-        self, delta: Array, A: Array, f_sa: Array, u: int, batch: Batch, futures: Sequence[Array]
-    ) -> Array:
-        del f_sa, u, batch, futures
-        return 2.0 * bellman_error(delta, self.C) + A
-
-
-@dataclass(frozen=True)
-class SquaredCritics(Critics):
-    """E_D as a squared residual, half of it on target networks; two networks per utility.
-
-    polyak: rate of the target networks, per iteration.
-    """
-
-    polyak: float = 0.005
-    copies: ClassVar[int] = 2
-
-    def _targets(self, online: Networks) -> Networks:
-        return online
-
-    def _follow(self, state: CriticsState) -> CriticsState:
-        return replace(state, target=polyak(state.target, (state.f, *state.g), self.polyak))
-
-    def _futures(self, task: Task, state: CriticsState, batch: Batch, pi_next: Array) -> list[Array]:
         # pessimistic over the copies, the smallest reward and the largest cost; within what a value can be
         return [
             jnp.clip(
@@ -215,9 +159,3 @@ class SquaredCritics(Critics):
             )
             for u, copies in enumerate(state.target)
         ]  # fmt: skip
-
-    def _sized(
-        self, delta: Array, A: Array, f_sa: Array, u: int, batch: Batch, futures: Sequence[Array]
-    ) -> Array:
-        E = squared_bellman_error(delta, residual(f_sa, batch.u[:, u], futures[u], batch.discount))
-        return E + A / (2.0 * self.C)  # 2 C E + A over 2 C: the gradient of E keeps its size whatever C is

@@ -1,10 +1,9 @@
 """The lambda-player: what a multiplier does when it is told by how much each cost exceeds its limit.
 
-All players live on B Delta^I = {lambda >= 0, sum_i lambda_i <= B} (the box rule of Algorithm 2 on
-[0, B]^I) and share one interface: `init(costs)` gives a state, `respond(state, outcome, key)` moves it, and
-`state.lam`, shape (I,), is the multiplier now. Of the outcome of a round most players hear the relative
-excess (h - tau) / tau, so that one rate serves limits of any size and any discount; `EXP3` hears the value
-of the game.
+All players live on B Delta^I = {lambda >= 0, sum_i lambda_i <= B} and share one interface: `init(costs)`
+gives a state, `respond(state, outcome, key)` moves it, and `state.lam`, shape (I,), is the multiplier now. Of
+the outcome of a round most players hear the relative excess (h - tau) / tau, so that one rate serves limits
+of any size and any discount; `EXP3` hears the value of the game.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ __all__ = [
     "DualState",
     "ExcessPlayer",
     "ExponentiatedGradient",
-    "Greedy",
-    "GreedyBox",
     "Outcome",
     "ProjectedGradient",
     "project_simplex",
@@ -120,42 +117,6 @@ def project_simplex(x: Array, B: float) -> Array:
     clipped = jnp.maximum(x, 0.0)
     face: Array = optax.projections.projection_simplex(clipped, B)
     return jnp.where(jnp.sum(clipped) <= B, clipped, face)
-
-
-@dataclass(frozen=True)
-class Greedy(ExcessPlayer):
-    """The minimiser of lambda.(tau - h) over B Delta^I: all of B on the worst cost, or nothing."""
-
-    multiplier_bound: float
-
-    def init(self, costs: int) -> DualState:
-        """No penalty before the first estimate."""
-        return DualState(jnp.zeros(costs), jnp.zeros(costs))
-
-    def update(self, state: DualState, excess: Array) -> DualState:
-        """Jump to the best response."""
-        worst = jax.nn.one_hot(jnp.argmax(excess), excess.shape[0])
-        return DualState(jnp.where(jnp.max(excess) > 0, self.multiplier_bound * worst, 0.0), state.memory)
-
-    def respond(self, state: DualState, outcome: Outcome, key: Array) -> DualState:
-        """One move by h - tau itself: relative to tau, and cut, the largest is another coordinate."""
-        del key
-        return self.update(state, outcome.excess)
-
-
-@dataclass(frozen=True)
-class GreedyBox(ExcessPlayer):
-    """Algorithm 2 as printed: B on every violated cost (over [0, B]^I; the same as greedy for I = 1)."""
-
-    multiplier_bound: float
-
-    def init(self, costs: int) -> DualState:
-        """No penalty before the first estimate."""
-        return DualState(jnp.zeros(costs), jnp.zeros(costs))
-
-    def update(self, state: DualState, excess: Array) -> DualState:
-        """Jump to the best response."""
-        return DualState(jnp.where(excess > 0, self.multiplier_bound, 0.0), state.memory)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class NaturalGradient(Primal):
     def init(self, task: Task, key: Array) -> PrimalState:
         """A policy at random; refused where actions are continuous."""
         if not task.discrete:
-            raise InputError("the natural gradient needs discrete actions; take primal gradient or auto.")
+            raise InputError("the natural gradient needs discrete actions.")
         return super().init(task, key)
 
     def loss(self, task: Task, policy: PolicyNetwork, z: Lagrangian, batch: Batch, key: Array) -> Array:

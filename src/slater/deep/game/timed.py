@@ -23,7 +23,7 @@ __all__ = ["horizon_of", "time_entry", "timed_task", "with_time"]
 def horizon_of(task: Task) -> int:
     """T, the steps of a full episode; refused where none is known."""
     if task.units.horizon is None:
-        raise InputError("timed critics need the number of steps of an episode; take critic squared.")
+        raise InputError("timed critics need the number of steps of an episode: a horizon of the data.")
     return task.units.horizon
 
 

@@ -1,7 +1,8 @@
 """The log's dynamics: an ensemble of networks that say what follows a state and an action, with its chances.
 
     s' | s, a          a mixture of K products: each component has a Gaussian for the change of every column
-                       that varies freely and chances for every column of few levels (flags, counts)
+                       that varies freely and chances for every column of few levels (flags, counts);
+                       where observations are one-hot, chances of which column is on
     U | s, a, s'       the *mean* of every utility: logistic where it takes two values only, quasi-Poisson
                        where it is never negative (rare events, heavy tails), else least squares
     P(end | s, a, s')  logistic
@@ -28,7 +29,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from slater.deep.compiled import quick_key
-from slater.deep.log_model.columns import POSITIVE, TWO_VALUES, shown_by
+from slater.deep.log_model.columns import NAMES, POSITIVE, TWO_VALUES, shown_by
 from slater.deep.nets.mlp import MLP
 from slater.deep.task import Task
 
@@ -58,7 +59,8 @@ class DynamicsSettings:
     components: int = 4
     """K, of the mixture that s' is drawn from"""
     levels: int = 6
-    """values of a column that has levels at most; 0: no column has (`count_levels`)"""
+    """values of a column that has levels at most; 0: no column has; 1: observations are one-hot
+    (`slater.deep.log_model.columns.levels_of`)"""
     epochs: float = 60.0
     """times that every row is seen by each network, within `steps`"""
     steps: tuple[int, int] = (1_500, 8_000)
@@ -91,7 +93,8 @@ class Dynamics(eqx.Module):
     """M networks, whose leaves have an axis M first, and what the data have shown; D columns, K components.
 
     levels: (D, L) values of columns that take few, in the order of size, the last one repeated to fill up
-    level_count: (D,) of each; 0: the column varies freely
+    level_count: (D,) of each; 0: the column varies freely; L = 1: one of the columns is on, `high`, others
+    are off, `low`
     unit: (D,) root mean square of a change; low, high: (D,) range of observations
     links: (1+I,) how each utility's mean is given, see TWO_VALUES, POSITIVE, PLAIN
     utility_low, utility_high, utility_mean: (1+I,)
@@ -119,17 +122,23 @@ class Dynamics(eqx.Module):
         """What one of the M networks is made of: leaves with an axis M first, for `jax.vmap`."""
         return (self.states, self.outcomes, self.level)
 
+    @property
+    def _has_levels(self) -> Array:
+        """Which columns have levels, (D,)."""
+        return (self.level_count > 0) | (self.levels.shape[1] == NAMES)
+
     def _heads(self, states: MLP, s: Array, a: Array) -> tuple[Array, Array, Array, Array]:
         """Log-weights (n, K); means and log standard deviations of changes, (n, K, D), in `unit`; log-chances
-        of levels, (n, K, D, L).
+        of levels, (n, K, D, L), which sum to 1 over the levels of a column; of names, over columns.
         """
         out, K, (D, L) = states(jnp.concatenate([s, a], axis=-1)), self.components, self.levels.shape
         weight, out = jax.nn.log_softmax(out[:, :K], axis=-1), out[:, K:].reshape(len(s), K, D * (2 + L))
         mean, raw, logits = out[..., :D], out[..., D : 2 * D], out[..., 2 * D :].reshape(len(s), K, D, L)
         low, high = LOG_STD
         log_std = low + jax.nn.softplus(high - jax.nn.softplus(high - raw) - low)
-        beyond = jnp.arange(L) >= jnp.maximum(self.level_count, 1)[:, None]
-        return weight, mean, log_std, jax.nn.log_softmax(jnp.where(beyond, -1e9, logits), axis=-1)
+        beyond = jnp.arange(L) >= jnp.maximum(self.level_count, L != NAMES)[:, None]
+        over = -2 if L == NAMES else -1
+        return weight, mean, log_std, jax.nn.log_softmax(jnp.where(beyond, -1e9, logits), axis=over)
 
     def log_likelihood(self, states: MLP, rows: Rows) -> tuple[Array, Array]:
         """Of every row's s', (n,): its log-likelihood, and the loss whose gradient is followed.
@@ -142,11 +151,14 @@ class Dynamics(eqx.Module):
         goal = jnp.clip((rows.next_obs - rows.obs) / self.unit, -LARGEST_CHANGE, LARGEST_CHANGE)[:, None]
         each = -0.5 * ((goal - mean) * jnp.exp(-log_std)) ** 2 - log_std
         beta = jax.lax.stop_gradient(jnp.exp(log_std))
-        if self.levels.shape[1]:
+        if (L := self.levels.shape[1]) > 0:
             place = jnp.argmin(jnp.abs(rows.next_obs[..., None] - self.levels), axis=-1)
             taken = jnp.take_along_axis(chances, place[:, None, :, None], axis=-1)[..., 0]
-            each = jnp.where(self.level_count > 0, taken, each)
-            beta = jnp.where(self.level_count > 0, 1.0, beta)
+            if L == NAMES:  # that of the column that is on
+                on = (rows.next_obs >= self.high) & (self.level_count > 0)
+                taken = jnp.where(on[:, None], taken, 0.0)
+            each = jnp.where(self._has_levels, taken, each)
+            beta = jnp.where(self._has_levels, 1.0, beta)
         joint = weight + jnp.sum(each, axis=-1)
         share = jax.lax.stop_gradient(jax.nn.softmax(joint, axis=-1))
         loss = -jnp.sum(share * (weight + jnp.sum(beta * each, axis=-1)), axis=-1)
@@ -178,11 +190,15 @@ class Dynamics(eqx.Module):
         change = mean + noise * jnp.exp(log_std) * jax.random.normal(key_free, mean.shape)
         change = jnp.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE) * self.unit
         s_next = jnp.clip(s + change, self.low, self.high)
-        if self.levels.shape[1]:
+        if (L := self.levels.shape[1]) > 0:
             chance = jnp.take_along_axis(chances, which[..., None], axis=1)[:, 0]
-            place = jax.random.categorical(key_level, chance)
-            value = self.levels[jnp.arange(len(self.levels)), place]
-            s_next = jnp.where(self.level_count > 0, value, s_next)
+            place = jax.random.categorical(key_level, chance, axis=-2 if L == NAMES else -1)
+            columns = jnp.arange(len(self.levels))
+            if L == NAMES:
+                value = jnp.where(columns == place, self.high, self.low)
+            else:
+                value = self.levels[columns, place]
+            s_next = jnp.where(self._has_levels, value, s_next)
         utilities, end, _ = self.outcome(outcomes, level, s, a, s_next)
         return s_next, utilities, end
 

@@ -33,7 +33,7 @@ from slater.deep.log_model.behaviours import Behaviours
 from slater.deep.log_model.clones import (
     CloneSettings,
 )
-from slater.deep.log_model.columns import MOST_LEVELS, count_levels
+from slater.deep.log_model.columns import levels_of
 from slater.deep.log_model.dynamics import (
     Dynamics,
     DynamicsSettings,
@@ -50,10 +50,9 @@ __all__ = [
     "LogModelSettings",
     "cache_folder",
     "fit_log_model",
-    "has_levels",
     "hidden_for",
+    "levels_for",
     "settings_of",
-    "suits_a_model",
 ]
 
 F64 = NDArray[np.float64]
@@ -136,11 +135,11 @@ def cache_folder() -> Path:
     return user_cache() / "logs"
 
 
-def has_levels(dataset: Dataset | StoredDataset) -> bool:
-    """Whether any column of observations takes few values: the model then has chances for them."""
+def levels_for(dataset: Dataset | StoredDataset) -> int:
+    """Levels of a column at most: the model has chances for them."""
     if isinstance(dataset, StoredDataset):
-        return bool(count_levels(dataset.sample(np.random.default_rng(0), 2**14).observations).any())
-    return bool(count_levels(dataset.observations).any())
+        return levels_of(dataset.sample(np.random.default_rng(0), 2**14).observations)
+    return levels_of(dataset.observations)
 
 
 #: rows from which the dynamics have wider layers, and one more
@@ -154,16 +153,16 @@ def hidden_for(dataset: Dataset | StoredDataset, hidden: tuple[int, ...]) -> tup
 
 def settings_of(
     dataset: Dataset | StoredDataset | None = None, steps: int = 8_000, hidden: tuple[int, ...] = (128, 128),
-    components: int = 5, seed: int = 0, levels: bool | None = None,
+    components: int = 5, seed: int = 0, levels: int | None = None,
     model_hidden: tuple[int, ...] | None = None,
 ) -> LogModelSettings:  # fmt: skip
     """How a log is fitted, by what a run says of it.
 
     steps: iterations of the dynamics at most, of which other fits take a share, and more where they have more
-    layers; levels: whether columns have levels, None: if any of the `dataset` has
+    layers; levels: of a column at most, None: what the `dataset` has
     """
     if levels is None:
-        levels = dataset is not None and has_levels(dataset)
+        levels = 0 if dataset is None else levels_for(dataset)
     if model_hidden is None:
         model_hidden = hidden if dataset is None else hidden_for(dataset, hidden)
 
@@ -175,19 +174,13 @@ def settings_of(
         DynamicsSettings(
             steps=within(max(len(model_hidden) / len(hidden), 1.0)),
             hidden=model_hidden,
-            levels=MOST_LEVELS if levels else 0,
+            levels=levels,
             seed=seed,
         ),
         CloneSettings(steps=within(0.6), hidden=hidden, components=components, seed=seed),
         InSampleSettings(steps=within(0.5), hidden=hidden, seed=seed),
         seed=seed,
     )
-
-
-def suits_a_model(dataset: Dataset | StoredDataset) -> bool:
-    """Whether states are points that can move a little; one-hot observations are names, and FQE is exact."""
-    seen = dataset.initial_observations
-    return not bool(np.all((seen == 0) | (seen == 1)) and np.all(seen.sum(axis=1) == 1))
 
 
 def fit_log_model(

@@ -1,4 +1,4 @@
-"""OPE oracles: estimates h of J_U(pi) from the data, for the lambda-player and for choosing among members.
+"""Fitted Q evaluation: estimates h of J_U(pi) from the data's rows.
 
 Fitted Q evaluation (FQE) regresses h on U + gamma h_target(s', pi), targets clipped to what a value can
 be, and moves h_target slowly towards h. Trials with the policy held fixed: a Polyak rate of .02 diverges
@@ -28,14 +28,13 @@ import optax
 from jax import Array
 from numpy.typing import NDArray
 
-from slater.deep.batches import Batch, Data, draw, draw_keys
-from slater.deep.nets.critic import Critic, make_critic, make_critics
+from slater.deep.batches import Batch, Data, draw
+from slater.deep.nets.critic import Critic, make_critic
 from slater.deep.nets.mlp import polyak
 from slater.deep.nets.policy import PolicyNetwork
-from slater.deep.ope.base import Careful, Estimate, Estimator, Tick
 from slater.deep.task import Task
 
-__all__ = ["FQE", "FittedQ", "FittedQEstimator", "FittedQState"]
+__all__ = ["FQE", "FittedQ"]
 
 
 @dataclass(frozen=True)
@@ -170,93 +169,3 @@ class FQE:
         values = np.asarray(state.total, dtype=np.float64) / max(self.steps // 4, 1)
         values = values.reshape(1 + self.task.costs, self.copies).T
         return np.clip(values, self.task.value_low, self.task.value_high)
-
-
-class FittedQState(eqx.Module):
-    """Networks h of every utility (reward first), their targets, and the running estimate, shape (1+I,)."""
-
-    h: tuple[Critic, ...]
-    target: tuple[Critic, ...]
-    opt: Any
-    smoothed: Array
-
-
-@dataclass(frozen=True)
-class FittedQEstimator(Estimator[FittedQState]):
-    """FQE of each round's policy, from scratch; without rounds (steps = 0) beside the players.
-
-    steps: iterations per round. The estimate is a mean over about the last eighth of them: single values
-        swing with the networks.
-    polyak_rate, deflation: see the module's text
-    careful_steps, careful_copies: iterations and networks per utility of a careful estimate
-    careful_limit: policies that get one at most
-    """
-
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 1e-3
-    steps: int = 2_500
-    polyak_rate: float = 0.02
-    deflation: float = 0.01
-    batch_size: int = 256
-    careful_steps: int = 6_000
-    careful_copies: int = 2
-    careful_limit: int | None = 8
-
-    @property
-    def _fitted(self) -> FittedQ:
-        return FittedQ(self.learning_rate, self.polyak_rate, self.deflation)
-
-    @property
-    def policy_steps(self) -> int:
-        """Iterations per round."""
-        return self.steps
-
-    def init(self, task: Task, key: Array) -> FittedQState:
-        """All at random."""
-        h, target, opt = self._fresh(task, key)
-        return FittedQState(h, target, opt, jnp.zeros(1 + task.costs))
-
-    def _fresh(self, task: Task, key: Array) -> tuple[tuple[Critic, ...], tuple[Critic, ...], Any]:
-        h = make_critics(task, self.hidden, key, 1 + task.costs)
-        return h, h, self._fitted.adam.init(h)
-
-    def update(
-        self, task: Task, state: FittedQState, policy: PolicyNetwork, batch: Batch, key: Array, place: Array
-    ) -> tuple[FittedQState, dict[str, Array]]:
-        """One iteration of FQE, with new networks at the first of a round."""
-        networks = (state.h, state.target, state.opt)
-        if self.steps > 0:
-            kept, new = networks, jax.random.fold_in(key, 1)
-            networks = jax.lax.cond(place == 0, lambda: self._fresh(task, new), lambda: kept)
-        pi_next = policy.choice(batch.s_next, draw_keys(key).s_next)
-        utilities = range(1 + task.costs)
-        (h, target, opt), losses = self._fitted.update(task, utilities, networks, batch, pi_next)
-        metrics = {f"loss/h_{n}": losses[u] for u, n in enumerate(("reward", *task.cost_names))}
-        smoothed = state.smoothed
-        if self.steps > 0:
-            now = self._now(target, policy, batch.s0, draw_keys(key).s0)
-            smoothed = smoothed + min(8.0 / self.steps, 1.0) * (now - smoothed)
-        return FittedQState(h, target, opt, smoothed), metrics
-
-    @staticmethod
-    def _now(h: tuple[Critic, ...], policy: PolicyNetwork, first: Array, key: Array) -> Array:
-        choice = policy.choice(first, key)
-        return jnp.stack([jnp.mean(critic(first, choice)) for critic in h])
-
-    def value(
-        self, task: Task, state: FittedQState, policy: PolicyNetwork, first: Array, key: Array
-    ) -> Estimate:
-        """The running estimate of the round's policy; without rounds h_target(s0, pi)."""
-        del task
-        now = state.smoothed if self.steps > 0 else self._now(state.target, policy, first, key)
-        return Estimate(now[None])
-
-    def careful(self, task: Task, state: FittedQState, data: Data, tick: Tick) -> Careful:
-        """FQE from scratch."""
-        del state
-        fqe = FQE(
-            task, data, steps=self.careful_steps, batch_size=self.batch_size, hidden=self.hidden,
-            learning_rate=self.learning_rate, polyak_rate=self.polyak_rate, deflation=self.deflation,
-            copies=self.careful_copies,
-        )  # fmt: skip
-        return lambda policy, key: fqe(policy, key, lambda done: tick("FQE of a policy", done, fqe.steps))

@@ -9,7 +9,6 @@ weighs what follows by the probability of being alive. Training, choice, rivals 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -19,13 +18,11 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from slater.deep.batches import Data
-from slater.deep.log_model.dynamics import Dynamics, DynamicsSettings, random_dynamics
+from slater.deep.log_model.dynamics import Dynamics
 from slater.deep.nets.policy import PolicyNetwork
-from slater.deep.ope.base import Careful, Estimate, Estimator, Tick
 from slater.deep.task import Task, counts_episodes, in_j_units, rollout_length
 
-__all__ = ["RolloutEstimator", "acted", "outcomes_of", "rolled"]
+__all__ = ["acted", "outcomes_of", "rolled", "values_of"]
 
 F64 = NDArray[np.float64]
 #: steps of rollouts per policy and network: as many episodes as fit, within these bounds
@@ -96,38 +93,9 @@ def outcomes_of(
     return np.asarray(jnp.stack(found), np.float64) / in_j_units(task)
 
 
-@dataclass(frozen=True)
-class RolloutEstimator(Estimator[Dynamics]):
-    """The log model as the oracle of a game; its networks come with `studied`, and settings give their
-    shape.
+def values_of(task: Task, dynamics: Dynamics, policy: PolicyNetwork, first: Array, key: Array) -> Array:
+    """J of `policy` by every network, (M, 1+I), the mean over rollouts from first states (n, obs_dim), to
+    compare with `task.tau`; compiled into training.
     """
-
-    settings: DynamicsSettings = field(default_factory=DynamicsSettings)
-
-    @property
-    def policy_steps(self) -> int:
-        """One, in which nothing is learned: the model is there."""
-        return 1
-
-    def init(self, task: Task, key: Array) -> Dynamics:
-        """Room for the networks that `studied` brings."""
-        del key
-        like = jax.eval_shape(lambda: random_dynamics(task, self.settings))
-        empty: Dynamics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
-        return empty
-
-    def studied(self, state: Dynamics, dynamics: Dynamics) -> Dynamics:
-        """The log model's networks."""
-        del state
-        return dynamics
-
-    def value(self, task: Task, state: Dynamics, policy: PolicyNetwork, first: Array, key: Array) -> Estimate:
-        """The mean over rollouts, by every network."""
-        total = rolled(units_of(task), state, policy, first, key, jnp.asarray(1.0))
-        return Estimate(jnp.mean(total, axis=1)[:, :-1] / jnp.asarray(in_j_units(task)[:-1], total.dtype))
-
-    def careful(self, task: Task, state: Dynamics, data: Data, tick: Tick) -> Careful:
-        """The same from all first states of the log."""
-        del tick
-        values = jax.jit(lambda policy, key: self.value(task, state, policy, data.initial, key).copies)
-        return lambda policy, key: np.asarray(values(policy, key), dtype=np.float64)
+    total = rolled(units_of(task), dynamics, policy, first, key, jnp.asarray(1.0))
+    return jnp.mean(total, axis=1)[:, :-1] / jnp.asarray(in_j_units(task)[:-1], total.dtype)

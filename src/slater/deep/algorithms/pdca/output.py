@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
@@ -16,19 +14,18 @@ from numpy.typing import NDArray
 from slater.data import Dataset, StoredDataset
 from slater.data.past import remedy
 from slater.deep.algorithms.base import Member
-from slater.deep.batches import Data
 from slater.deep.log_model.clones import one_of
 from slater.deep.log_model.dynamics import Dynamics
 from slater.deep.log_model.log_model import LogModel, LogModelSettings, cache_folder, fit_log_model
 from slater.deep.nets.policy import PolicyNetwork
-from slater.deep.ope.base import Check, Estimate, Estimator, Tick
+from slater.deep.ope.base import Check, Tick
 from slater.deep.ope.posterior import Posterior, deviations_at, posterior_of
 from slater.deep.task import Task, counts_episodes
 from slater.limit_status import LimitStatus
-from slater.mixing import robust_mixture, select
+from slater.mixing import robust_mixture
 from slater.runs.result import from_log
 
-__all__ = ["PRICE_SHARES", "LinearProgram", "Output", "PosteriorProgram", "Starts", "Uniform", "certificate"]
+__all__ = ["PRICE_SHARES", "PosteriorProgram", "Starts", "certificate"]
 
 F64 = NDArray[np.float64]
 
@@ -50,83 +47,6 @@ class Starts(NamedTuple):
     dynamics: Dynamics
 
 
-@dataclass(frozen=True)
-class Output(abc.ABC):
-    """How the members become a mixture.
-
-    margin: share of every limit that is held back
-    multiplier_bound: B, for the certificate
-    played_in: the half of the log whose model each step's policy was played in, 0 or 1
-    """
-
-    margin: float
-    multiplier_bound: float
-    played_in: Mapping[int, int] = field(default_factory=dict, kw_only=True)
-
-    def starts(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick) -> Starts | None:
-        """Where a game is best begun, by the log; None: this output asks it nothing."""
-        del task, dataset, tick
-        return None
-
-    def check(
-        self, task: Task, estimator: Estimator[Any], estimator_state: Any, dataset: Dataset | StoredDataset
-    ) -> Check:
-        """A last look at the data, before members are weighed."""
-        return estimator.check(task, estimator_state, dataset)
-
-    def limit_status(self, task: Task, weights: F64, check: Check) -> Sequence[LimitStatus] | None:
-        """What is known of each limit under the mixture; None: what the members' estimates say."""
-        del task, weights, check
-        return None
-
-    @abc.abstractmethod
-    def weights(
-        self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
-        members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
-    ) -> tuple[F64, list[Member]]:  # fmt: skip
-        """Weights over the members, shape (members,), and the members with what was learned about them."""
-
-
-@dataclass(frozen=True)
-class Uniform(Output):
-    """The paper's: every member alike."""
-
-    def weights(
-        self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
-        members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
-    ) -> tuple[F64, list[Member]]:  # fmt: skip
-        """1 / members."""
-        del task, estimator, estimator_state, data, policies, key, tick, check
-        return np.full(len(members), 1.0 / len(members)), list(members)
-
-
-@dataclass(frozen=True)
-class LinearProgram(Output):
-    """The best mixture within the limits less the margin, by careful estimates (`slater.mixing`)."""
-
-    def weights(
-        self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
-        members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
-    ) -> tuple[F64, list[Member]]:  # fmt: skip
-        """By the linear program; members that it weighed have careful estimates."""
-        del check
-        careful = estimator.careful(task, estimator_state, data, tick)
-
-        def refine(index: int) -> F64:
-            copies = careful(policies[index], jax.random.fold_in(key, members[index].step))
-            tick(f"policy of step {members[index].step}", 1, 1)
-            return np.asarray(Estimate(jnp.asarray(copies)).pessimistic, dtype=np.float64)
-
-        quick = np.array([m.estimates for m in members], dtype=np.float64)
-        limits = np.asarray(task.tightened_limits(self.margin), np.float64)
-        most = len(members) if estimator.careful_limit is None else estimator.careful_limit
-        weights, used, refined = select(quick, limits, refine, most)
-        better = [
-            Member(m.step, tuple(used[k]), careful=k in refined, kind=m.kind) for k, m in enumerate(members)
-        ]
-        return weights, better
-
-
 @dataclass(eq=False)
 class _Evidence:
     """What the last look found: the log, and, once members were weighed, the posterior of all of them and
@@ -139,15 +59,15 @@ class _Evidence:
 
 
 @dataclass(frozen=True)
-class PosteriorProgram(Output):
+class PosteriorProgram:
     """The best mixture of the log's candidates and the game's policies by what the log says of all of them
     (`slater.deep.ope.posterior`): a cone program on bounds of the given confidence (`slater.mixing`).
 
     settings: of the log model; confidence: with which each limit is to be kept
     """
 
-    settings: LogModelSettings = field(default_factory=LogModelSettings)
-    confidence: float = 0.95
+    settings: LogModelSettings
+    confidence: float
 
     def _log(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick | None = None) -> LogModel:
         return fit_log_model(dataset, task, self.settings, cache_folder(), tick)
@@ -158,7 +78,7 @@ class PosteriorProgram(Output):
         weights, prices, _ = robust_mixture(found.mean, found.covariance, limits, (REWARD_DEVIATIONS, k))
         return weights, prices
 
-    def starts(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick) -> Starts | None:
+    def starts(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick) -> Starts:
         """The candidates that are best at shares of the prices of the limits. The prices are those of costs
         at which the bounds would keep the limits, in the best mixture of all candidates by their means:
         bounds themselves are for the choice at the end, and price what is not known.
@@ -175,11 +95,8 @@ class PosteriorProgram(Output):
         best = np.argmax(found.mean[:, :1] - found.mean[:, 1:] @ prices.T, axis=0)
         return Starts(jax.tree.map(lambda leaf: leaf[best], log.candidates), prices, aim, unit, log.dynamics)
 
-    def check(
-        self, task: Task, estimator: Estimator[Any], estimator_state: Any, dataset: Dataset | StoredDataset
-    ) -> Check:
+    def check(self, task: Task, dataset: Dataset | StoredDataset) -> Check:
         """The log's own candidates, as members to weigh."""
-        del estimator, estimator_state
         found = _Evidence(log := self._log(task, dataset))
         columns = tuple((one_of(log.candidates, k), kind) for k, kind in enumerate(log.kinds))
         return Check(
@@ -190,15 +107,17 @@ class PosteriorProgram(Output):
         )
 
     def weights(
-        self, task: Task, estimator: Estimator[Any], estimator_state: Any, data: Data,
-        members: Sequence[Member], policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
+        self, task: Task, members: Sequence[Member], policies: Sequence[PolicyNetwork],
+        played_in: Mapping[int, int], tick: Tick, check: Check,
     ) -> tuple[F64, list[Member]]:  # fmt: skip
-        """By the cone program; every member has its posterior mean and standard deviation."""
-        del estimator, estimator_state, data, key
+        """By the cone program; every member has its posterior mean and standard deviation.
+
+        played_in: the half of the log whose model the policy of each step was played in, 0 or 1
+        """
         played = [k for k, member in enumerate(members) if not from_log(member.kind)]
         logged = [k for k, member in enumerate(members) if from_log(member.kind)]
         tick("estimates of all policies", 0, 1)
-        halves = [self.played_in.get(members[k].step) for k in played]
+        halves = [played_in.get(members[k].step) for k in played]
         found = posterior_of(check.evidence.log, [policies[k] for k in played], halves)
         tick("estimates of all policies", 1, 1)
         order = np.argsort([*logged, *played])
@@ -243,7 +162,7 @@ class PosteriorProgram(Output):
             "reference": log.reference(),
         }  # fmt: skip
 
-    def limit_status(self, task: Task, weights: F64, check: Check) -> Sequence[LimitStatus] | None:
+    def limit_status(self, task: Task, weights: F64, check: Check) -> Sequence[LimitStatus]:
         """By the posterior's bounds; a cost that the past says more of than a state does is not known."""
         found = check.evidence.posterior.status(weights, task.tau, self.confidence)
         past = check.evidence.log.past
