@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -131,34 +131,32 @@ def run(experiment: str, args: list[str]) -> int:
 
 
 def _run(experiment: str, options: _Common) -> int:
-    from slater.experiments import figure2, table2
     from slater.experiments.suite import BenchmarkPlan, run_plan
-    from slater.experiments.task_data import task_name
+    from slater.experiments.task_data import TASK_ENVS, task_name
 
-    budgets = table2.BUDGETS if experiment == "table2" else figure2.BUDGETS
-    if options.budget not in budgets:
-        raise InputError(f"{experiment} has no budget {options.budget!r}; it has {', '.join(budgets)}.")
-    budget = budgets[options.budget]
+    module = import_module(f"slater.experiments.{experiment}")
+    if options.budget not in module.BUDGETS:
+        known = ", ".join(module.BUDGETS)
+        raise InputError(f"{experiment} has no budget {options.budget!r}; it has {known}.")
+    budget = module.BUDGETS[options.budget]
     minutes = budget.minutes if options.minutes is None else options.minutes
     if minutes is not None and budget.minutes is None:
         raise InputError("--minutes belongs to --budget equal.")
     if minutes is not None and options.steps is not None:
         raise InputError("with --budget equal time decides; leave out --steps.")
     tasks = tuple(task_name(text) for text in options.tasks or budget.tasks)
-    _check_family(experiment, tasks)
-    given = None if options.limits is None else tuple(options.limits)
+    for task in tasks:
+        if not TASK_ENVS[task].startswith(module.FAMILY):
+            other = "figure2" if experiment == "table2" else "table2"
+            raise InputError(f"{task} belongs to slater reproduce {other}, not to {experiment}.")
     plan = BenchmarkPlan(
         tasks=tasks,
-        limits={
-            task: given or (budget.limits if experiment == "table2" else figure2.LIMITS[task])
-            for task in tasks
-        },
-        algorithms=options.algorithms
-        or (table2.ALGORITHMS if experiment == "table2" else figure2.ALGORITHMS),
+        limits={task: options.limits or budget.limits or module.LIMITS[task] for task in tasks},
+        algorithms=options.algorithms or module.ALGORITHMS,
         seeds=tuple(range(options.seed, options.seed + (options.seeds or budget.seeds))),
         steps=budget.steps if options.steps is None else options.steps,
         episodes=budget.episodes if options.episodes is None else options.episodes,
-        curve_every=options.curve_every or (2_500 if experiment == "table2" else 1_000),
+        curve_every=options.curve_every or module.CURVE_EVERY,
         curve_episodes=options.curve_episodes,
         data=options.data or budget.data,
         sets=options.set,
@@ -178,15 +176,6 @@ def _run(experiment: str, options: _Common) -> int:
     return FAILED if folder.failed else 0
 
 
-def _check_family(experiment: str, tasks: Sequence[str]) -> None:
-    from slater.experiments.task_data import TASK_ENVS
-
-    family, other = ("bullet", "figure2") if experiment == "table2" else ("rwrl", "table2")
-    for task in tasks:
-        if not TASK_ENVS[task].startswith(family):
-            raise InputError(f"{task} belongs to slater reproduce {other}, not to {experiment}.")
-
-
 def _tables(options: TablesArgs) -> int:
     from slater.experiments.suite import read_folders
     from slater.jobs.cells import prepare
@@ -200,7 +189,6 @@ def _tables(options: TablesArgs) -> int:
 
 
 def _write(experiment: str, out: Path, folder: Any, as_json: bool) -> None:
-    from slater.experiments import figure2, table2
     from slater.report.interactive import plotly
 
     console, html = Console(stderr=True), True
@@ -209,7 +197,7 @@ def _write(experiment: str, out: Path, folder: Any, as_json: bool) -> None:
     except InputError as error:
         html = False
         console.print(f"no report.html: {error}", highlight=False)
-    means = (table2 if experiment == "table2" else figure2).write(out, folder, html=html)
+    means = import_module(f"slater.experiments.{experiment}").write(out, folder, html=html)
     if as_json:
         print(json.dumps({"out": str(out), "means": means, "left_out": folder.left_out}))
         return

@@ -22,6 +22,8 @@ from slater.report.html import Section, Table, write_report
 
 __all__ = ["ALGORITHMS", "BUDGETS", "LIMITS", "write"]
 
+#: of environments; iterations between rollouts while training
+FAMILY, CURVE_EVERY = "rwrl", 1_000
 ALGORITHMS = ("pdca", "pdca:paper-rwrl", "coptidice")
 
 #: task -> the paper's limit, on the mean cost of a step

@@ -25,6 +25,8 @@ from slater.report.html import Section, Table, write_report
 
 __all__ = ["ALGORITHMS", "BUDGETS", "LIMITS", "Budget", "write"]
 
+#: of environments; iterations between rollouts while training
+FAMILY, CURVE_EVERY = "bullet", 2_500
 LIMITS = ("10", "20", "40")
 ALGORITHMS = ("pdca", "pdca:paper", "bc", "bc-safe", "coptidice", "cpq", "cdt", "bcq-lag", "bear-lag")
 
