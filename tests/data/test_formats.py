@@ -303,7 +303,7 @@ def test_a_csv_from_a_spreadsheet_with_a_column_map(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("obs_0,action_0,reward,cost,terminal\n1,2,3,4\n", "damaged or is no CSV"),
+        ("obs_0,action_0,reward,cost,terminal\n1,2,3,4\n", "line 2 has 4 values, not 5"),
         (
             "obs_0,action_0,reward,cost,terminal\n1,2,oops,4,1\n",
             "'reward' \\(rewards\\) holds text \\('oops' in row 0\\)",
