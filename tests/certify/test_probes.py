@@ -284,6 +284,13 @@ def test_an_infinite_range_of_an_environment_is_none(run: Path) -> None:
     assert certify(run, None, 30000, env=env, episodes=2, largest_step_cost=700).verdict == "pass"
 
 
+@pytest.mark.parametrize("episodes", [1, 2, 3])
+def test_one_episode_with_propensities_is_little_evidence_and_no_traceback(episodes: int) -> None:
+    few = LOG.subset(np.arange(len(LOG.episodes)) < episodes)
+    found = certify_propensities(few, WORLD.target, limits=[0.1], largest_step_cost=1.0)
+    assert found.verdict == "abstain"
+
+
 class _Likely:
     """A policy whose likelihood is any function."""
 

@@ -27,7 +27,7 @@ REFITS = (0.1, 0.25, 0.5)
 def fits(episodes: int) -> list[tuple[int, int]]:
     """From which episode to which a fit to all episodes before is used: (begin, end) of each."""
     begins = sorted({int(share * episodes) for share in REFITS} - {0})
-    return list(zip(begins, [*begins[1:], episodes], strict=True))
+    return list(zip(begins, [*begins[1:], episodes][: len(begins)], strict=True))
 
 
 class _LinearQ:

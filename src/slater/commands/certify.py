@@ -148,6 +148,11 @@ def _refuse_unused(options: Options, given: frozenset[str]) -> None:
     if options.env is None and (unused := sorted(running & given)):
         flag = f"--{unused[0].replace('_', '-')}"
         raise InputError(f"{flag} is about running the policy; add --env, for example bullet/BallCircle.")
+    if options.plan and options.own is None:
+        raise InputError(
+            "--plan is about the episodes of a trial; give those that there are with --own FILE. What would "
+            "decide is said wherever a limit is left open."
+        )
     if "data" in given and (options.own or options.env):
         which = "--own" if options.own else "--env"
         raise InputError(f"--data has no part in a verdict by {which}; leave one of them out.")
