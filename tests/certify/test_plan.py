@@ -50,3 +50,4 @@ def test_the_command_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtu
         said = capsys.readouterr().out
         assert "trial episodes would decide (pass)" in said
         assert "--own FILE --plan" in said
+        assert "trial episodes would decide (pass)" in (tmp_path / "certificate.html").read_text()

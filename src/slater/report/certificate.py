@@ -52,6 +52,7 @@ def certificate_html(certificate: Certificate) -> str:
         + (f", shared by {one.candidates} candidates" if one.candidates > 1 else "")
         + f". Evidence: {escape(one.evidence_from)}</p>",
     ]
+    parts += [f"<p>To do: {escape(plan['sentence'])}</p>" for plan in one.details.get("plan", ())]
     header = ("cost", "verdict", "limit", "estimate", "between", "by")
     parts.append(table(header, [(*row_of(x), WORDS[x.tier]) for x in one.limits]))
     for index, limit in enumerate(one.limits):
