@@ -109,7 +109,7 @@ def test_a_result_prints_well(tmp_path):
         "each episode is played by one of 2 policies, drawn at its start: "
         "75% the policy after 200 steps, "
         "25% an imitation of the log",
-        "with 95% probability each, as far as the log tells: cost at most 9",
+        "with 95% probability, as far as the log tells: cost at most 9",
         "warning: something",
     ]
     assert "<td>within</td>" in result._repr_html_()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+import slater
 
 ROOT = Path(__file__).parent.parent
 
@@ -60,6 +63,10 @@ def test_the_log_of_the_tutorial_is_what_its_script_makes():
 @pytest.mark.parametrize("name", ["first-steps", "exact-world", "greenhouse"])
 def test_a_notebook_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    if name == "greenhouse":  # as it is written it trains for a minute
+        from tests.deep.problems import PDCA_QUICK
+
+        monkeypatch.setattr(slater, "train", partial(slater.train, **PDCA_QUICK))
     notebooks = script("notebooks")
     notebook = json.loads((notebooks.NOTEBOOKS / f"{name}.ipynb").read_text())
     before = [cell.get("outputs") for cell in notebook["cells"]]

@@ -39,7 +39,7 @@ def test_train_prints_the_limit_in_all_units_and_runs_lists_the_run(data, tmp_pa
     assert "0.2*" in shown
     assert re.search(r"\b5\b.*\b2\b", shown)  # per episode, and discounted: 0.2 / (1 - 0.9)
     result = json.loads((tmp_path / "runs" / "x" / "result.json").read_text())
-    assert "with 95% probability each, as far as the log tells: c0 at most" in " ".join(shown.split())
+    assert "with 95% probability, as far as the log tells: c0 at most" in " ".join(shown.split())
     assert set(result["posterior"]["at_most"]) == {"c0"}
     assert {"reward", "length", "within_limits"} < set(result["reference"])  # the best of the log itself
     assert slater("runs", tmp_path / "runs", "--json") == 0

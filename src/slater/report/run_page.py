@@ -102,7 +102,8 @@ def _run(run: SavedRun, beside: Beside, *, heading: bool) -> str:
     record, task = run.record, run.task
     if (judged := _beside(run)) is not None and judged[1]:
         parts.append(f"<p class='{judged[0].verdict}'><strong>{escape(judged[0].sentence)}</strong></p>")
-    elif run.finished and run.task.limits:
+    decided = judged is not None and judged[1] and judged[0].verdict != "abstain"
+    if run.finished and run.task.limits and not decided:
         word = VERDICTS[str(run.result.status)]
         parts.append(f"<p class='{word}'><strong>{escape(run.result.headline())}</strong></p>")
     parts.append(

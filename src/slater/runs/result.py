@@ -291,7 +291,8 @@ class Result:
             lines.append("no mixture of the log's own policies is within the limits, by their logged means")
         if (found := self.details.get("posterior")) is not None:
             most = ", ".join(f"{name} at most {_figure(value)}" for name, value in found["at_most"].items())
-            lines.append(f"with {found['confidence']:.0%} probability each, as far as the log tells: {most}")
+            each = " each" * (len(found["at_most"]) > 1)
+            lines.append(f"with {found['confidence']:.0%} probability{each}, as far as the log tells: {most}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
