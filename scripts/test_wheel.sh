@@ -21,7 +21,7 @@ from pathlib import Path
 # the first block of Python in the README, with fewer steps: what a newcomer copies must run
 block = re.search(r"```python\n(.*?)```", Path(sys.argv[1]).read_text(), re.S)
 assert block, "the README has no Python"
-quick = "limits=20, steps=300, model_steps=100, warm_steps=50"
+quick = "limits=20, steps=300, model_steps=100"
 code = block.group(1).replace("limits=20", quick)
 assert quick in code
 print(code)
