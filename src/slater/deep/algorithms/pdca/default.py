@@ -5,8 +5,9 @@ showed that they fail on networks:
 
     log model  before the game the log is fitted, once for all runs on it: its behaviours, their clones and
                other candidates, its dynamics (`slater.deep.log_model`)
-    start      the log's candidates that are best at the limits' prices and at a third of them, one after the
-               other, and those prices as multipliers; the game goes on where the second ended
+    start      the log's candidates that are best at the limits' prices, then at a third of them (at three
+               times, where no mixture of candidates keeps the bounds), and those prices as multipliers; the
+               game goes on where the second ended
     rounds     Algorithm 1's order: iterations of the policy and its critics, then OPE of that policy, then
                one step of lambda; in closed loop a late or biased estimator is the whole error (`schedule`)
     primal     mirror descent in the log model (`slater.deep.game.player`), where 2E + A is A: the policy is
@@ -33,7 +34,7 @@ from numpy.typing import NDArray
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Config, Member, fit_phases
 from slater.deep.algorithms.pdca.config import PDCAConfig
-from slater.deep.algorithms.pdca.output import PRICE_SHARES, PosteriorProgram, certificate
+from slater.deep.algorithms.pdca.output import STARTS, PosteriorProgram, certificate
 from slater.deep.algorithms.pdca.paper import PaperPDCA
 from slater.deep.algorithms.pdca.schedule import Schedule
 from slater.deep.algorithms.registry import register
@@ -105,7 +106,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         )  # fmt: skip
         self.dual = ExponentiatedGradient(c.multiplier_bound, c.dual_rate, DUAL_START)
         self.output = PosteriorProgram(self.log_model, c.confidence)
-        self.schedule = Schedule(c.joint_steps, START_ROUNDS, len(PRICE_SHARES))
+        self.schedule = Schedule(c.joint_steps, START_ROUNDS, STARTS)
 
     def config_for(self, dataset: Dataset | StoredDataset) -> PDCAConfig:
         """The settings with what the data decide, and rounds short enough for one part within `steps`."""
@@ -129,7 +130,6 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     def init(self, task: Task, key: Array) -> PDCAState:
         """A policy at random, lambda at its start, and room for what comes with `prepared`."""
         *_, key_pi = jax.random.split(key, 4)
-        shares = len(PRICE_SHARES)
 
         def empty(like: Any, *axis: int) -> Any:
             return jax.tree.map(lambda x: jnp.zeros((*axis, *x.shape), x.dtype), like)
@@ -139,8 +139,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             dynamics=empty(jax.eval_shape(lambda: random_dynamics(task, self.log_model.dynamics))),
             player=player,
             dual=self.dual.init(task.costs),
-            starts=empty(player.policy, shares),
-            start_prices=jnp.zeros((shares, task.costs)),
+            starts=empty(player.policy, STARTS),
+            start_prices=jnp.zeros((STARTS, task.costs)),
             price_unit=jnp.ones(task.costs),
             aim=jnp.array(task.tau),
             multiplier_mean=jnp.zeros(task.costs),

@@ -22,10 +22,10 @@ from slater.deep.ope.base import Check, Tick
 from slater.deep.ope.posterior import Posterior, deviations_at, posterior_of
 from slater.deep.task import Task, counts_episodes
 from slater.limit_status import LimitStatus
-from slater.mixing import robust_mixture
+from slater.mixing import BestMixture, robust_mixture
 from slater.runs.result import from_log
 
-__all__ = ["PRICE_SHARES", "PosteriorProgram", "Starts", "certificate"]
+__all__ = ["STARTS", "PosteriorProgram", "Starts", "certificate"]
 
 F64 = NDArray[np.float64]
 
@@ -72,28 +72,34 @@ class PosteriorProgram:
     def _log(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick | None = None) -> LogModel:
         return fit_log_model(dataset, task, self.settings, cache_folder(), tick)
 
-    def _chosen(self, task: Task, found: Posterior) -> tuple[F64, F64]:
-        """Weights (P,) and the limits' prices (I,)."""
-        limits, k = task.tau.astype(np.float64), deviations_at(self.confidence)
-        weights, prices, _ = robust_mixture(found.mean, found.covariance, limits, (REWARD_DEVIATIONS, k))
-        return weights, prices
+    def _chosen(self, task: Task, found: Posterior) -> BestMixture:
+        """The best mixture within the limits by their bounds."""
+        k = deviations_at(self.confidence)
+        return robust_mixture(
+            found.mean, found.covariance, task.tau.astype(np.float64), (REWARD_DEVIATIONS, k)
+        )
 
     def starts(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick) -> Starts:
-        """The candidates that are best at shares of the prices of the limits. The prices are those of costs
-        at which the bounds would keep the limits, in the best mixture of all candidates by their means:
-        bounds themselves are for the choice at the end, and price what is not known.
+        """The candidates that are best at the prices of the limits, and where these are off: at less where
+        candidates can keep the limits by their bounds, so that reward is what is sought, else at more. The
+        prices are those of costs at which the bounds would keep the limits, in the best mixture of all
+        candidates by their means: bounds themselves are for the choice at the end, and price what is not
+        known.
         """
         log = self._log(task, dataset, tick)
         found = posterior_of(log)
         limits = task.tau.astype(np.float64)
-        _, spread = found.mixed(self._chosen(task, found)[0])
+        best = self._chosen(task, found)
+        _, spread = found.mixed(best.weights)
         aim = np.clip(limits - deviations_at(self.confidence) * spread[1:], limits / 2, limits)
         size = np.maximum(limits, 0.05 * np.maximum(np.abs(found.mean[:, 1:]).max(axis=0), 1e-9))
         unit = np.maximum(np.abs(found.mean[:, 0]).max(), 1e-9) / size
         prices = robust_mixture(found.mean, found.covariance, aim, (0.0, 0.0)).prices
-        prices = np.maximum(prices, LEAST_PRICE * unit) * np.array(PRICE_SHARES)[:, None]
-        best = np.argmax(found.mean[:, :1] - found.mean[:, 1:] @ prices.T, axis=0)
-        return Starts(jax.tree.map(lambda leaf: leaf[best], log.candidates), prices, aim, unit, log.dynamics)
+        other = PRICE_STEP if best.excess > 0 else 1.0 / PRICE_STEP
+        prices = np.maximum(prices, LEAST_PRICE * unit) * np.array([[1.0], [other]])
+        which = np.argmax(found.mean[:, :1] - found.mean[:, 1:] @ prices.T, axis=0)
+        policies = jax.tree.map(lambda leaf: leaf[which], log.candidates)
+        return Starts(policies, prices, aim, unit, log.dynamics)
 
     def check(self, task: Task, dataset: Dataset | StoredDataset) -> Check:
         """The log's own candidates, as members to weigh."""
@@ -126,7 +132,7 @@ class PosteriorProgram:
             found.length[order], found.scale,
         )  # fmt: skip
         check.evidence.posterior = found
-        weights, _ = self._chosen(task, found)
+        weights = self._chosen(task, found).weights
         check.evidence.report.update(self._said(task, check.evidence.log, found, weights, logged))
         better = [
             replace(member, estimates=tuple(map(float, mean)), careful=True, spread=tuple(map(float, spread)))
@@ -151,7 +157,7 @@ class PosteriorProgram:
             found.mean[logged], found.covariance[:, logged][:, :, logged], found.said[logged],
             found.length[logged], found.scale,
         )  # fmt: skip
-        alone, _ = self._chosen(task, own)
+        alone = self._chosen(task, own).weights
         return {
             "posterior": {
                 "confidence": self.confidence, "scale": found.scale.tolist(),
@@ -172,9 +178,9 @@ class PosteriorProgram:
         ]
 
 
-#: what the prices of the limits are multiplied by at the starts of a game, and the least of them, in units
-#: of the best return over the limit, since a limit that does not bind at the log's mixture may bind later
-PRICE_SHARES, LEAST_PRICE = (1.0, 1.0 / 3.0), 0.01
+#: starts of a game, the second at so many times the prices of the first, or a share of them; the least price,
+#: in units of the best return over the limit: a limit that does not bind at the log's mixture may bind later
+STARTS, PRICE_STEP, LEAST_PRICE = 2, 3.0, 0.01
 #: standard deviations of its return that count against a mixture
 REWARD_DEVIATIONS = 1.0
 
