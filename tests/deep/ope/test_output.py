@@ -149,3 +149,12 @@ def test_other_policies_their_order_and_kinds_do_not_matter(log, gamble):
     # the limit takes no part
     other = replace(log, task=state_task(gamble, resolve_limits(["3"], gamble.cost_names), task.gamma))
     np.testing.assert_allclose(posterior_of(other).mean, alone.mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("limit", "step"), [("50", 1 / 3), ("0", 3.0)], ids=["kept", "not kept"])
+def test_the_second_game_starts_at_the_side_that_lacks(folder, gamble, limit, step):
+    """Reward, where candidates keep the limit by its bound: at lower prices; else safety, at higher ones."""
+    algorithm = algorithm_of(read_run(folder))
+    task = algorithm.task(gamble, resolve_limits([limit], gamble.cost_names))
+    found = algorithm.output.starts(task, gamble, lambda *told: None)
+    np.testing.assert_allclose(found.prices[1], step * found.prices[0])
