@@ -10,6 +10,7 @@ from slater import cli
 from slater.commands import demo
 from slater.data import load, samples, save
 from slater.envs import install
+from slater.jobs import sweep
 
 pytest.importorskip("pybullet", reason=install.BULLET)
 pytest.importorskip("bullet_safety_gym", reason=install.BULLET)
@@ -25,7 +26,12 @@ def small(monkeypatch, tmp_path):
         whole, part = load(samples.ballcircle()), tmp_path / "part.npz"
         save(whole.subset(np.arange(0, len(whole.episodes), 5)), part)
         monkeypatch.setattr(samples, "ballcircle", lambda: part)
-    monkeypatch.setattr(demo, "SETTINGS", SMALL)
+    job = sweep.TrainJob
+
+    def smaller(folder, algorithm, data, limits, settings, **more):
+        return job(folder, algorithm, data, limits, {**settings, **SMALL}, **more)
+
+    monkeypatch.setattr(sweep, "TrainJob", smaller)
     monkeypatch.setattr(demo, "EVERY", 20)
 
 

@@ -11,6 +11,7 @@ import pytest
 from slater import InputError
 from slater.certify.estimates import made_with
 from slater.cli import main
+from slater.deep.ope.posterior import deviations_at
 from slater.experiments import bank
 from slater.experiments.bank import judged, rates, read_calibration, scores
 
@@ -27,7 +28,8 @@ def cell(task: str, seed: int = 0, error: float = 1.0, past: tuple[str, ...] = (
         "cell": {"world": task, "episodes": 100, "seed": seed, "settings": {}}, "limits": [10.0],
         "said": said, "true": true, "bc_safe": [4.0, 3.0], "bc_safe_said": [[4.0, 3.1], [1.0, 0.5]],
         "posterior": {
-            "confidence": 0.95, "at_most": {"cost": said[1] + 1.6448536 * wide[1]}, "past": list(past)
+            "confidence": 0.95, "at_most": {"cost": said[1] + deviations_at(0.95) * wide[1]},
+            "past": list(past),
         },
         "members": rows,
     }  # fmt: skip

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -238,6 +238,6 @@ def test_an_algorithm_that_serves_all_limits_is_trained_once_per_seed():
     assert [cell["limits"] for cell in cells if cell["algorithm"] == "cdt"] == [["10", "20", "40"]] * 2
     assert [cell["limits"] for cell in cells if cell["algorithm"] == "pdca"] == [["10"], ["20"], ["40"]] * 2
     plain = constant(0.0)
-    policy = Adjustable(**{name: getattr(plain, name) for name in GaussianPolicy.__dataclass_fields__})
+    policy = Adjustable(**{f.name: getattr(plain, f.name) for f in fields(GaussianPolicy)})
     mixture = with_limits(Mixture.uniform([policy, policy]), [40.0])
     assert [member.target for member in mixture.members] == [40.0, 40.0]

@@ -145,7 +145,8 @@ def test_status_is_within_by_the_bound_above_by_the_mean_and_else_not_known():
     mean = np.array([[5.0, 1.0], [9.0, 3.0]])
     found = Posterior(mean, np.array([np.zeros((2, 2)), np.diag([0.04, 0.04])]), mean, np.ones(2), np.ones(2))
     alone = np.array([1.0, 0.0])
-    for limit, word in ((1.4, LimitStatus.WITHIN), (1.2, LimitStatus.NOT_KNOWN), (0.9, LimitStatus.ABOVE)):
+    # 95% are 2.13 deviations: Student's t with four degrees of freedom
+    for limit, word in ((1.43, LimitStatus.WITHIN), (1.42, LimitStatus.NOT_KNOWN), (0.9, LimitStatus.ABOVE)):
         assert found.status(alone, np.array([limit]), 0.95) == [word]
     assert found.status(alone, np.array([1.2]), 0.6) == [LimitStatus.WITHIN]
     half = np.array([0.5, 0.5])
