@@ -81,18 +81,6 @@ def test_widths_of_the_review(n: int, said: float) -> None:
     assert betting < bernstein
 
 
-@pytest.mark.parametrize("n", [30, 100, 1000])
-def test_where_no_draw_was_the_most_nothing_is_kept_for_one(n: int) -> None:
-    # without any cost the best bound there is: 1 - error^(1/n), the rule of three
-    best = 1.0 - 0.05 ** (1.0 / n)
-    assert best <= bounds.betting_upper(np.zeros(n), 0.0, 1.0, 0.05) <= 1.002 * best
-    # and what costs little of a wide range is bounded as if nothing more could come than that much more
-    assert bounds.betting_upper(np.full(n, 0.1 / n), 0.0, 1.0, 0.05) <= best + 0.11 / n
-    # a draw at the most is no ruin: the careful bets hold there
-    one = np.append(1.0, np.zeros(n - 1))
-    assert bounds.betting_upper(one, 0.0, 1.0, 0.05) < 2.1 * best
-
-
 def test_lower_bound_without_a_largest_value() -> None:
     # weights whose largest value nobody knows: log-normal of mean 1
     rng = np.random.default_rng(3)

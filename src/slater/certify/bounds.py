@@ -93,14 +93,6 @@ def betting_upper(
     With `stopping` the bound may be computed after every draw and the draws be stopped by what it says.
     """
     bets = Below(values, low, high, error, stopping=stopping)
-    # a mean of so many units a sample is refuted by no draw at the most only, so that there nothing is kept
-    # for such a draw; if means from here on are refuted by careful bets, the bound is below
-    units = log = math.log(1.0 / error)
-    for _ in range(20):
-        units = log + 1.0 + math.log(units)
-    few = low + (high - low) * units / len(bets.x)
-    if not stopping and few < high and bets.log_wealth(few).max() >= log:
-        return upper_of(Below(values, low, high, error, bold=0.999).log_wealth, low, few, error)
     return upper_of(bets.log_wealth, low, high, error)
 
 
@@ -147,21 +139,21 @@ class Above:
 class Below:
     """Bets that the mean of draws in [low, high] is below m, by stakes that follow their spread.
 
-    With `bold`, so much of the stake is bet on every draw instead: what is best where nearly all are `low`.
+    With `bold`, the most is staked on every draw instead: what is best where nearly all draws are `low`.
     """
 
     def __init__(
         self, values: ArrayLike, low: float, high: float, error: float, *, stopping: bool = False,
-        bold: float | None = None,
+        bold: bool = False,
     ) -> None:  # fmt: skip
-        self.low, self.width, self.largest = low, high - low, bold or LARGEST_BET
+        self.low, self.width = low, high - low
         self.x = _unit(values, low, high, error)
         self.stakes = np.full(len(self.x), np.inf) if bold else _bets(self.x, error, stopping=stopping)
 
     def log_wealth(self, m: float) -> F64:
         """After each draw, (n,), against a mean of at least m; it grows with m."""
         u = min(max((m - self.low) / self.width, 0.0), 1.0 - 1e-9)
-        stakes = np.minimum(self.stakes, self.largest / (1.0 - u))
+        stakes = np.minimum(self.stakes, LARGEST_BET / (1.0 - u))
         return np.asarray(np.cumsum(np.log1p(stakes * (u - self.x))))
 
 

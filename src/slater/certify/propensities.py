@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.certify.bounds import LARGEST_BET, Above, Below, Interval, lower_of, together, upper_of
+from slater.certify.bounds import Above, Below, Interval, lower_of, together, upper_of
 from slater.certify.doubly_robust import controlled
 from slater.certify.ranges import Ranges, Stated
 from slater.certify.verdict import (
@@ -164,7 +164,7 @@ def _interval(
         highest = heaviest + float(((T - steps) * most * R**steps).sum())
         lowest = -float(((T - steps) * most * products).sum())
     if heaviest <= LARGEST_PRODUCT * ceiling:
-        direct = [Below(weighted, 0.0, heaviest, error, bold=bold) for bold in (None, LARGEST_BET)]
+        direct = [Below(weighted, 0.0, heaviest, error, bold=bold) for bold in (False, True)]
         controlled_bets = Below(doubly, lowest, highest, error)
         upper_bets += [bet.log_wealth for bet in (*direct, controlled_bets)]
         mirrored = Below(-doubly, -highest, -lowest, error)
