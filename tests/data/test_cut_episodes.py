@@ -108,7 +108,7 @@ def test_info_and_check_count_them(tmp_path, capsys):
     assert [rows for text, rows in messages.items() if "is not judged" in text] == [(35,)]
     save(log(KINDS[:4], None), tmp_path / "b.hdf5")
     (warning,) = (w for w in inspect(tmp_path / "b.hdf5").warnings if w.field == "horizon")
-    assert "1 cut-off episodes are judged by their rate, 1 that lived less than half" in warning.message
+    assert "1 cut off before are judged by their rate, 1 that lived less than half" in warning.message
 
 
 def test_where_no_episode_is_judged_info_says_so(tmp_path, capsys):

@@ -167,6 +167,11 @@ READ = {
     "a dict of columns": (lambda folder: dict(PLAIN), {}, "plain"),
     "a folder of two Parquet files": (folder_of(rows(0, 9), rows(9, ROWS)), {}, "plain"),
     "names that are found without a map": (csv(NAMED), {"columns": None}, "plain"),
+    "all that is nothing else in a sorted frame": (
+        lambda folder: arrow(PLAIN, "pandas")(folder).iloc[::-1],
+        {"columns": {**MAP, "observations": "*"}},
+        lambda data: data.observation_dim == 2,
+    ),
     "all that is nothing else": (csv(), {"columns": {**MAP, "observations": "*"}}, "plain"),
     "whole numbers in decimals": (
         arrow(pa.table(PLAIN).set_column(1, "x", pa.array(PLAIN["x"]).cast(pa.decimal128(12, 3)))),
@@ -192,6 +197,21 @@ READ = {
         csv(with_(colour=COLOURS)),
         {"columns": COLOURED},
         lambda data: data.observations[:3, 2:].tolist() == [[0, 0, 1], [0, 1, 0], [1, 0, 0]],
+    ),
+    "kinds that begin as numbers": (
+        csv(with_(colour=[["0-10", "10-20", "20+"][i % 3] for i in range(ROWS)])),
+        {"columns": COLOURED},
+        lambda data: data.observations[:3, 2:].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    ),
+    "actions that are numbers with a word": (
+        csv(with_(push=[f"{10 * (i % 3)} boxes" for i in range(ROWS)])),
+        {},
+        lambda data: data.metadata.action_names == ("0 boxes", "10 boxes", "20 boxes"),
+    ),
+    "a category of numbers in a pandas frame": (
+        lambda folder: _categorical([1, 2, 3] * 8),
+        {"columns": COLOURED},
+        lambda data: data.observations[:3, 2:].tolist() == np.eye(3).tolist(),
     ),
     "a category of a pandas frame": (
         lambda folder: _categorical(),
@@ -336,14 +356,22 @@ REFUSED = {
         {},
         "damaged",
     ),
-    "nothing at all": (lambda folder: _written(folder, ""), {}, "is empty"),
-    "a header alone": (lambda folder: _written(folder, ",".join(PLAIN) + "\n"), {}, "rows: there are none"),
+    "nothing at all": (lambda folder: _written(folder, ""), {}, "is empty: .* get or write it again"),
+    "a header alone": (
+        lambda folder: _written(folder, ",".join(PLAIN) + "\n"),
+        {},
+        "rows: there are none; .* write it again",
+    ),
     "a page of the web": (
         lambda folder: _written(folder, "<html><body>Sign in</body></html>\n"),
         {},
         "page of the web",
     ),
-    "labels that are missing": (csv(with_(trip={7: None})), {}, r"episode: has no label \[1 row: 7\]"),
+    "labels that are missing": (
+        csv(with_(trip={7: None})),
+        {},
+        r"has no label; give each row that of its episode \[1 row: 7\]",
+    ),
     "an episode in two pieces": (
         csv(with_(trip=[f"t{i // 4 % 2}" for i in range(ROWS)])),
         {},
@@ -352,12 +380,12 @@ REFUSED = {
     "a flag that is neither": (
         csv(with_(end=["maybe"] * ROWS)),
         {"columns": {**MAP, "terminals": "end"}},
-        "neither 0 nor 1",
+        "neither 0 nor 1, .*; write 1 where it holds and 0 elsewhere",
     ),
     "a cost called reward": (
         csv(renamed(wear="reward")),
         {"columns": {**MAP, "costs": "reward"}},
-        "other names",
+        "other names .* call it otherwise .*--cost-names",
     ),
     "an old Excel file": (
         lambda folder: _written(folder, b"\xd0\xcf\x11\xe0" + bytes(512), "log.xls"),
@@ -373,7 +401,7 @@ REFUSED = {
     "other columns in the second file": (
         folder_of(rows(0, 12), rows(12, ROWS, renamed(v="speed"))),
         {},
-        "other columns",
+        "other columns .*; give all files the same columns",
     ),
     "a JSON file that is no lines": (
         lambda folder: _written(folder, "[1, 2, 3]", "log.jsonl"),
@@ -383,7 +411,7 @@ REFUSED = {
     "a frame with numbers for names": (
         lambda folder: pytest.importorskip("pandas").DataFrame(np.zeros((4, 3))),
         {},
-        "names are no text",
+        r"names are no text; name them first: frame\.columns",
     ),
     "objects in a frame": (
         lambda folder: pytest.importorskip("pandas").DataFrame(with_(x=[object()] * ROWS)),
@@ -419,9 +447,9 @@ def _written(folder, content, name="log.csv"):
     return folder / name
 
 
-def _categorical():
+def _categorical(colours=COLOURS):
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(with_(colour=COLOURS))
+    frame = pandas.DataFrame(with_(colour=colours))
     return frame.astype({"colour": "category"})
 
 

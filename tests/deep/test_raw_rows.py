@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import slater
+from slater import InputError, cli
+from slater.certify.verdict import EXIT_CODES
 from slater.data import convert, load
 from slater.data.formats.base import read_options
 
@@ -125,3 +127,44 @@ def test_an_onnx_file_says_how_its_columns_are_encoded(tmp_path):
     about = json.loads(props["slater"])["contract"]
     assert about["columns"][1] == {"name": "shelf", "kind": "category", "values": ["dry", "fresh", "frozen"]}
     assert about["action_names"] == ["many", "none", "some"]
+
+
+def test_episodes_of_the_policy_in_a_table_of_other_names_and_fewer_kinds_certify_it(tmp_path, capsys):
+    run, pilot = tmp_path / "run", orders(named=True)
+    trained(pilot, run, columns=COLUMNS)
+    pilot = pilot[(pilot["shelf"] != "dry") & (pilot["order"] != "many")]
+    german = ["lauf", "vorrat", "regal", "wann", "ferien", "menge", "gewinn", "abfall"]
+    pilot = pilot.set_axis(german, axis=1)
+    seen = ["vorrat", "regal", "wann", "ferien"]
+    told = {
+        "observations": seen,
+        "actions": "menge",
+        "rewards": "gewinn",
+        "costs": "abfall",
+        "episode": "lauf",
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        by_frame = slater.certify(run, own=pilot, columns=told)
+        assert by_frame.limits[0].cost == "waste"
+        costs = np.ravel(by_frame.details["episode_costs"])
+        np.testing.assert_allclose(costs, pilot.groupby("lauf")["abfall"].sum(), atol=1e-5)
+        with pytest.raises(
+            InputError, match=r"has the columns lauf, .*, abfall; say which.* Map them with --columns"
+        ):
+            slater.certify(run, own=pilot)
+        with pytest.raises(
+            InputError, match=r"observes stock, shelf, when, holiday, .*names vorrat; map as many"
+        ):
+            slater.certify(run, own=pilot, columns={**told, "observations": "vorrat"})
+        more = pilot.assign(menge=["more", *pilot["menge"][1:]])
+        with pytest.raises(InputError, match="has more, and the policy chooses among many, none, some"):
+            slater.certify(run, own=more, columns=told)
+    pilot.to_csv(tmp_path / "pilot.csv", index=False, sep=";", decimal=",")
+    words = [f"{role}={names if isinstance(names, str) else ','.join(names)}" for role, names in told.items()]
+    line = ["certify", str(run), "--own", str(tmp_path / "pilot.csv"), "--columns", *words, "--json"]
+    assert cli.main(line) == EXIT_CODES[by_frame.verdict]
+    (limit,) = json.loads(capsys.readouterr().out)["limits"]
+    assert (limit["cost"], limit["upper"]) == ("waste", by_frame.limits[0].upper)
+    assert cli.main(["certify", str(run), "--env", "x:Y", "--columns", *words]) == 2
+    assert "--columns is about reading a file" in capsys.readouterr().err

@@ -65,16 +65,6 @@ def test_any_algorithm_is_told_beside_the_sources_that_the_log_names(tmp_path):
     assert deep.train("bc", data, [limit], tmp_path / "unnamed", **QUICK).log_best is None
 
 
-class Clock:
-    """Seconds that the test lets pass."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_time_left_knows_that_phases_differ():
     pytest.importorskip("jax")
     from slater.deep.engine.progress import TimeLeft
@@ -87,17 +77,16 @@ def test_time_left_knows_that_phases_differ():
         return ("slow", step - at + 80) if at < 80 else ("quick", step - at + 100)
 
     pace = {"quick": 0.01, "slow": 1.0}
-    clock = Clock()
-    left = TimeLeft(phase, 3000, clock=clock)
+    clock = 0.0
+    left = TimeLeft(phase, 3000)
 
     def go(start: int, stop: int, every: int) -> None:
+        nonlocal clock
         for step in range(start, stop, every):
-            clock.now += sum(pace[phase(k)[0]] for k in range(step, step + every))
-            left.saw(step + every)
+            clock += sum(pace[phase(k)[0]] for k in range(step, step + every))
+            left.saw(step + every, clock)
 
     assert left.words() == ""
-    clock.now += 500  # a study of the log, which is no step
-    left.pause()
     go(0, 1000, 100)
     assert left.words() == "at least 4 s left"  # nothing is known of the slow ones
     go(1000, 2000, 20)

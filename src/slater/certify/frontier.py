@@ -183,7 +183,7 @@ class Frontier:
         columns: every policy, name -> (reward, costs...).
         spreads: of the same, where they are known: the program sees reward less, and costs plus, these.
         episodes: returns and costs of the log's episodes, shape (E, 1 + I), or None.
-        cohorts: a source of the log, or a group of its episodes -> mean return and costs, (1 + I,).
+        cohorts: a source that the log names -> mean return and costs of its episodes, (1 + I,).
         marked: limits that the runs were trained for, each (I,).
 
     """

@@ -21,7 +21,8 @@ from slater.certify.subjects import (
     on_rows,
 )
 from slater.certify.verdict import Certificate, with_gate
-from slater.data import Dataset
+from slater.data import Dataset, ReadOptions
+from slater.data.formats.base import read_options
 from slater.errors import InputError
 from slater.limits import Limit, Limits, limit_list, resolve_limits
 from slater.policy import parts_of
@@ -99,13 +100,15 @@ def certify_many(
     env: str | None = None,
     episodes: int = 100,
     at_most: int | None = None,
-    own: str | Path | Dataset | None = None,
+    own: Any = None,
     candidates: int | None = None,
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
     largest_weight: float | None = None,
     plan: bool = False,
     horizon: int | None = None,
+    columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None,
+    reading: ReadOptions | None = None,
     seed: int = 0,
     workers: int = 1,
     deterministic: bool = False,
@@ -124,11 +127,12 @@ def certify_many(
       verdict. cache: folder of fitted logs, by default the user's.
 
     By propensities, episodes that trained a policy do not judge it; estimates are calibrated as made from
-    what trained it. candidates: how many policies are judged
-    together, by default those that are given. largest_step_cost, largest_episode_cost: what a step and an
-    episode cost at most, one number or by name; by default what a step of the data that trained the policy
-    cost at most, else what the environment says. largest_weight: how many times as likely as in the log an
-    action can be at most under the policy, with propensities. plan: `own` episodes are a trial that is
+    what trained it. candidates: how many policies are judged together, by default those that are given.
+    largest_step_cost, largest_episode_cost: what a step and an episode cost at most, one number or by name;
+    by default what a step of the data that trained the policy cost at most, else what the environment says.
+    columns: which column of `own` or `data` is which, where they are a table with other names than the
+    policy's log; reading: more about how they are read. largest_weight: how many times as likely as in the
+    log an action can be at most under the policy, with propensities. plan: `own` episodes are a trial that is
     looked at as they come. What would decide limits that are left open is in `details["plan"]`. horizon:
     steps of an episode, by default the policy's, then that of the evidence.
     """
@@ -146,6 +150,9 @@ def certify_many(
             "probabilities of logged actions cannot act in an environment, nor have episodes of their own: "
             "give a log with propensities."
         )
+    if columns is not None:
+        reading = replace(reading or ReadOptions(), columns=read_options(columns).columns)
+    log: Dataset | None = None
     counts: dict[str, Any] = {
         "horizon": horizon, "number of candidates": candidates, "number of episodes": episodes,
         "most episodes": at_most, "seed": seed, "number of workers": workers,
@@ -164,7 +171,7 @@ def certify_many(
     if not asked.limits and not all(subject.origin.limits for subject in subjects):
         raise InputError("no limit is given, and the policy has no run that knows its limits.")
     if own is not None:
-        found = [_by_own(subjects[0], own, asked)]
+        found = [_by_own(subjects[0], subjects[0].origin.read(own, reading), asked)]
     elif env is not None:
         from slater.certify.rollouts import certify_rollouts
 
@@ -177,11 +184,11 @@ def certify_many(
             for one in subjects
         ]  # fmt: skip
     else:
-        found = _by_log(subjects, data, asked, {"calibration": calibration, "fit": fit, "cache": cache})
+        log = subjects[0].origin.read(data, reading)
+        found = _by_log(subjects, data, log, asked, {"calibration": calibration, "fit": fit, "cache": cache})
     if plan or any(one.verdict == "abstain" for one in found):
         from slater.certify.plan import with_plan
 
-        log = None if own is not None or env is not None else subjects[0].origin.read(data)
         found = [
             with_plan(
                 one,
@@ -197,10 +204,10 @@ def certify_many(
     ]
 
 
-def _by_own(subject: Subject, own: str | Path | Dataset, asked: _Asked) -> Certificate:
+def _by_own(subject: Subject, episodes: Dataset, asked: _Asked) -> Certificate:
     from slater.certify.rollouts import certify_episodes
 
-    episodes, origin = subject.origin.read(own), subject.origin
+    origin = subject.origin
     check_fits(subject.policy, episodes)
     found = certify_episodes(
         episodes, horizon=asked.horizon or origin.horizon, stopping=asked.plan,
@@ -217,13 +224,14 @@ def _by_own(subject: Subject, own: str | Path | Dataset, asked: _Asked) -> Certi
 
 
 def _by_log(
-    subjects: Sequence[Subject], data: str | Path | Dataset | None, asked: _Asked, options: Mapping[str, Any]
+    subjects: Sequence[Subject], data: Any, log: Dataset, asked: _Asked, options: Mapping[str, Any]
 ) -> list[Certificate]:
     """By propensities where those can speak, else by estimates, of one fit for all that one log trained."""
-    subjects, whole = on_rows(subjects, subjects[0].origin.read(data))
+    subjects, whole = on_rows(subjects, log)
     known = subjects[0].origin
-    place = known.data if data is None or isinstance(data, Dataset) else data
-    if isinstance(data, Dataset):  # a log in memory has a place for a ledger if it is that of the run
+    place = data if isinstance(data, str | Path) else known.data
+    if data is not None and not isinstance(data, str | Path):
+        # a log in memory has a place for a ledger if it is that of the run
         there = known.held_out.fingerprint if known.held_out else known.fingerprint
         place = place if whole.fingerprint == there and Path(place).exists() else ""
     entry = Entry(1, "")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from slater.certify.frontier import Column, Frontier, Point, Pool, mix
 from slater.certify.subjects import Subject, find_policy
@@ -92,33 +91,16 @@ def episode_limits(saved: SavedRun, limits: Limits = ()) -> list[float]:
 
 
 def with_log(frontier: Frontier, data: Dataset) -> Frontier:
-    """The frontier with the episodes of the log and the means of its sources, or of groups of episodes.
+    """The frontier with the episodes of the log and, where it names them, the means of its sources.
 
     An episode that was cut off counts by its rate, or not at all, as everywhere (`Episodes.judged`).
     """
     rows = np.column_stack(judged_sums(data, frontier.cost_names))
-    labels = _groups_of(rows) if data.source is None else data.source[data.episodes.judged].astype(str)
-    names = dict.fromkeys(labels.tolist())
-    cohorts = {name: tuple(rows[labels == name].mean(axis=0).tolist()) for name in names}
+    cohorts = {}
+    if data.source is not None:
+        labels = data.source[data.episodes.judged].astype(str)
+        cohorts = {str(x): tuple(rows[labels == x].mean(axis=0).tolist()) for x in np.unique(labels)}
     return replace(frontier, episodes=tuple(map(tuple, rows.tolist())), cohorts=cohorts)
-
-
-#: groups of episodes where a log names no sources, and the fewest episodes of one
-GROUPS, LEAST_EPISODES = 6, 5
-
-
-def _groups_of(rows: NDArray[np.float64]) -> NDArray[np.str_]:
-    """The group of every episode, (E,), by return and costs (E, 1+I): what behaved alike."""
-    from scipy.cluster.vq import kmeans2
-
-    count = min(GROUPS, len(rows) // LEAST_EPISODES)
-    if count < 2:
-        return np.full(len(rows), "the log")
-    size = np.maximum(rows.std(axis=0), 1e-9)
-    _, labels = kmeans2(rows / size, count, minit="++", rng=np.random.default_rng(0))
-    # numbered by cost, so that names mean the same every time
-    order = sorted(set(labels.tolist()), key=lambda k: float(rows[labels == k, 1].mean()))
-    return np.array([f"group {order.index(k) + 1}" for k in labels.tolist()])
 
 
 def pool_of_policies(

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from slater.data import Dataset, ReadOptions
+from slater.data import Dataset, Metadata, ReadOptions
 from slater.data import load as load_data
+from slater.data.formats.known import is_frame
 from slater.data.past import with_history
 from slater.disk import digest_of, typed
 from slater.errors import InputError
@@ -41,6 +42,7 @@ class Origin:
         data, reading: where those data were, and how they were read.
         fingerprint, trained_on, held_out: what they were: as a whole, by episode, and what was kept from it.
         kind: what it is, a class of `slater.certify.conformal`; "" if nothing says so.
+        like: what columns that are no numbers became in those data, if that is known.
 
     """
 
@@ -55,6 +57,7 @@ class Origin:
     trained_on: TrainedOn | None = None
     held_out: HeldOut | None = None
     kind: str = ""
+    like: Metadata | None = None
 
     @classmethod
     def of_contract(cls, contract: Contract) -> Origin:
@@ -68,6 +71,10 @@ class Origin:
             contract.costs, contract.limits, contract.gamma, contract.horizon,
             dict(zip(contract.costs, contract.largest_step_cost, strict=False)), contract.data,
             contract.reading, contract.fingerprint, trained, kept, _kind(contract),
+            Metadata(
+                columns=contract.columns or None, action_names=contract.action_names or None,
+                num_actions=contract.num_actions,
+            ),
         )  # fmt: skip
 
     @classmethod
@@ -82,8 +89,11 @@ class Origin:
             "clone" if find(made.algorithm, made.preset).imitates else "played",
         )  # fmt: skip
 
-    def read(self, data: str | Path | Dataset | None) -> Dataset:
-        """A log, read as those data were that trained the policy if it is of their kind of file."""
+    def read(self, data: Any, told: ReadOptions | None = None) -> Dataset:
+        """A log, read as those data were that trained the policy if it is of their kind of file.
+
+        told: how else; what it says goes before.
+        """
         if isinstance(data, Dataset):
             return data
         if data is None:
@@ -95,8 +105,16 @@ class Origin:
             data = self.data
         # what the policy remembers, it remembers itself (`on_rows`)
         reading = {name: value for name, value in self.reading.items() if name != "history"}
-        told = bool(reading) and Path(data).suffix == Path(self.data).suffix
-        return load_data(data, ReadOptions.from_json(reading) if told else None)
+        alike = is_frame(data) or Path(data).suffix == Path(self.data).suffix
+        options = ReadOptions.from_json({**(reading if alike else {}), **(told.to_json() if told else {})})
+        if told is not None and len(told.columns.get("costs", ())) == len(self.costs) == 1:
+            options = replace(options, cost_names=told.cost_names or self.costs)  # a lone cost is that cost
+        try:
+            return load_data(data, replace(options, like=self.like))
+        except InputError as error:
+            if (told is not None and told.columns) or "column" not in str(error):
+                raise
+            raise InputError(f"{error} Map them with --columns (columns= in Python).") from None
 
 
 def _kind(contract: Contract) -> str:

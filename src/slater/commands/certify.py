@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from rich.console import Console
 
 from slater.certify.verdict import EXIT_CODES
 from slater.commands.parse import Positional, Repeated, parse_given
+from slater.commands.reading import Columns
 from slater.errors import InputError
 from slater.progress import PlainProgress
 
@@ -30,6 +31,7 @@ class Options:
         slater certify runs/first --env bullet/BallCircle --episodes 100
         slater certify runs/first --env bullet/BallCircle --until-decided --at-most 500
         slater certify runs/first --own pilot.hdf5 --confidence 0.9
+        slater certify runs/first --own trial.csv --columns observations=x,v actions=u costs=wear rewards=r
         slater certify my_module:controller --env bullet/BallCircle --limit 20
         slater certify runs/sweep/* --data ball.hdf5 --limit 20
 
@@ -83,6 +85,7 @@ class Options:
     """folder for certificate.json and certificate.html; by default that of the policy"""
     json: bool = False
     """print the certificate as JSON instead of a table"""
+    reading: Columns = field(default_factory=Columns)
 
 
 def run(args: list[str]) -> int:
@@ -107,6 +110,7 @@ def run(args: list[str]) -> int:
             largest_step_cost=options.largest_step_cost or None,
             largest_episode_cost=options.largest_episode_cost or None,
             largest_weight=options.largest_weight, plan=options.plan, horizon=options.horizon,
+            reading=options.reading.options(),
             seed=options.seed, workers=options.workers, deterministic=options.deterministic,
             progress=lambda episode: progress.advance(bar),
         )  # fmt: skip
@@ -153,6 +157,10 @@ def _refuse_unused(options: Options, given: frozenset[str]) -> None:
             "--plan is about the episodes of a trial; give those that there are with --own FILE. What would "
             "decide is said wherever a limit is left open."
         )
+    told = sorted(given & {option.name for option in fields(Columns)})
+    if told and options.env:
+        flag = f"--{told[0].replace('_', '-')}"
+        raise InputError(f"{flag} is about reading a file; give one with --own or --data, not --env.")
     if "data" in given and (options.own or options.env):
         which = "--own" if options.own else "--env"
         raise InputError(f"--data has no part in a verdict by {which}; leave one of them out.")

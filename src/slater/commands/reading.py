@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from slater.data.formats.base import ReadOptions, parse_columns
 from slater.data.missing import Missing
 from slater.errors import InputError
 
-__all__ = ["Reading"]
+__all__ = ["Columns", "Reading"]
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How to read the file, where it does not say so itself; a run keeps it."""
+class Columns:
+    """Which column of a file is which, and what is done where a number is missing."""
 
     columns: tuple[str, ...] = ()
     """ROLE=NAME[,NAME...] for files with other names, e.g. observations=x,y costs=infos/cost; roles are
@@ -22,6 +22,28 @@ class Reading:
     source and time (checked for gaps); a name may be a pattern such as obs_*, and - leaves a role out."""
     cost_names: tuple[str, ...] = ()
     """Names of the costs, in the order of their columns."""
+    drop_missing: bool = False
+    """Leave out rows that lack a number; they are counted."""
+    fill: Literal["forward"] | None = None
+    """Fill a missing number with that of the row before, in the same episode; filled rows are counted."""
+
+    def options(self) -> ReadOptions:
+        """The same for the library."""
+        return ReadOptions(
+            columns=parse_columns(self.columns), cost_names=self.cost_names or None, missing=self._missing()
+        )
+
+    def _missing(self) -> Missing:
+        """What is done with rows that lack a number, from the two options that say so."""
+        if self.drop_missing and self.fill:
+            raise InputError("--drop-missing and --fill exclude each other: choose one.")
+        return "drop" if self.drop_missing else self.fill or "refuse"
+
+
+@dataclass(frozen=True)
+class Reading(Columns):
+    """How to read the file, where it does not say so itself; a run keeps it."""
+
     env_id: str | None = None
     """Environment that the data came from."""
     horizon: int | None = None
@@ -38,28 +60,21 @@ class Reading:
     """Clip actions to the bounds instead of reporting those outside as errors."""
     step: str | None = None
     """How long a step takes, as 1h, 15min, 30s or 1d: for limits such as 10/week."""
-    drop_missing: bool = False
-    """Leave out rows that lack a number; they are counted."""
-    fill: Literal["forward"] | None = None
-    """Fill a missing number with that of the row before, in the same episode; filled rows are counted."""
-
     history: bool = False
     """Let the policy remember its episode: what it sees is the observation and running features of what was
     observed and done before in the episode. For logs whose past matters, by slater data check."""
 
     def options(self) -> ReadOptions:
         """The same for the library."""
-        return ReadOptions(
+        return replace(
+            super().options(),
             env_id=self.env_id,
             horizon=self.horizon,
             action_low=self.action_low or None,
             action_high=self.action_high or None,
             num_actions=self.num_actions,
-            columns=parse_columns(self.columns),
-            cost_names=self.cost_names or None,
             discrete=self.discrete,
             clip_actions=self.clip_actions,
-            missing=self._missing(),
             step=self.step,
             history=self.history,
         )
@@ -80,9 +95,3 @@ class Reading:
             elif value not in (None, False, ()):
                 words += [f"--{name}", *map(str, value if isinstance(value, tuple) else [value])]
         return words
-
-    def _missing(self) -> Missing:
-        """What is done with rows that lack a number, from the two options that say so."""
-        if self.drop_missing and self.fill:
-            raise InputError("--drop-missing and --fill exclude each other: choose one.")
-        return "drop" if self.drop_missing else self.fill or "refuse"

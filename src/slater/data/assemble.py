@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.dataset import OPTIONAL_FIELDS, ROW_FIELDS, Metadata
-from slater.data.findings import Findings, Severity
+from slater.data.findings import NO_ROWS, Findings, Severity
 from slater.data.metadata import MOST_ACTIONS, doubtful_names
 from slater.data.names import as_names
 
@@ -95,7 +95,7 @@ def layout_of(
     if len(set(counts.values())) > 1:
         error("rows", "the columns differ in length: " + ", ".join(f"{n} has {c}" for n, c in counts.items()))
     if counts and max(counts.values()) == 0:
-        error("rows", "there are none")
+        error("rows", NO_ROWS)
     if "terminals" not in columns:
         if "episode" in columns:
             warn("terminals", "missing: every episode is taken to end by a timeout")
@@ -232,7 +232,12 @@ class _Rows:
         if values.dtype == np.bool_:  # a damaged file can put other bytes than 0 and 1 in there
             values = values.view(np.uint8)
         odd = (values != 0) & (values != 1)
-        self._mark("error", name, "is neither 0 nor 1, nor true, false, yes or no", odd)
+        self._mark(
+            "error",
+            name,
+            "is neither 0 nor 1, nor true, false, yes or no; write 1 where it holds and 0 elsewhere",
+            odd,
+        )
         return values.astype(np.bool_)
 
     def _actions(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -267,7 +272,7 @@ class _Rows:
         last[:-1] = labels[1:] != labels[:-1]
         last[-1] = following is None or bool(np.asarray(following["episode"]).reshape(-1)[0] != labels[-1])
         missing = np.array([label is None or label != label for label in labels.tolist()], dtype=np.bool_)
-        self._mark("error", "episode", "has no label", missing)
+        self._mark("error", "episode", "has no label; give each row that of its episode", missing)
         if labels.dtype.kind == "f":
             message = (
                 "is a number too large to be told from the next one; give labels as text or whole numbers"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slater.data.dataset import NO_TRANSITION, Dataset, Metadata
 from slater.data.episodes import LEAST_LIVED
-from slater.data.findings import Findings, Report, Severity
+from slater.data.findings import NO_ROWS, Findings, Report, Severity
 from slater.data.metadata import MOST_ACTIONS
 from slater.data.repeats import Repeats
 
@@ -259,7 +259,7 @@ class Inspector:
         """Note what only the whole data can show."""
         note = self._findings.add
         if self._size == 0:
-            note("error", "rows", "there are none")
+            note("error", "rows", NO_ROWS)
             return
         tail = self._size - self._started
         horizon = self._metadata.horizon
@@ -277,9 +277,9 @@ class Inspector:
             by_rate = sum(cut_off.values()) - short
             message = (
                 "timeouts come at different lengths and no horizon is stated; the longest episode, "
-                f"{self._longest} steps, is taken for it: {by_rate} cut-off episodes are judged by their "
-                f"rate, {short} that lived less than half of it not at all; state the horizon, or mark true "
-                "ends as terminals"
+                f"{self._longest} steps, is taken for it: {by_rate} cut off before are judged by their rate"
+                + (f", {short} that lived less than half of it not at all" if short else "")
+                + "; state the horizon (--horizon, in Python horizon=), or mark true ends as terminals"
             )
             note("warning", "horizon", message)
         for name, low, high in zip(self._cost_names, self._low["costs"], self._high["costs"], strict=True):

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 
-__all__ = ["Finding", "Findings", "Report"]
+__all__ = ["NO_ROWS", "Finding", "Findings", "Report"]
 
 #: How many rows a problem names; the count says how many there are.
 ROWS_NAMED = 5
+#: What is said of a table without rows.
+NO_ROWS = "there are none; the table has names and nothing else: write it again, with its rows"
 
 #: What to do about missing values.
 _HOLES = (

@@ -131,5 +131,8 @@ def doubtful_names(cost_names: Sequence[str]) -> str:
         return f"need distinct names that are not empty, not {', '.join(map(repr, cost_names))}"
     for name in cost_names:
         if name.strip().lower() in ("reward", "rewards", "return"):
-            return f"need other names than {name!r}, which names the reward's estimate"
+            return (
+                f"need other names than {name!r}, which names the reward's estimate; call it otherwise "
+                "(cost_names, --cost-names)"
+            )
     return ""

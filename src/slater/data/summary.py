@@ -117,6 +117,7 @@ class Summary:
     shares: tuple[LimitShare, ...]
     actions: ActionCoverage
     propensities: bool = False
+    choices: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[SourceMeans, ...] | None:
@@ -238,6 +239,7 @@ def summarise(
     episodes = counter.finish()
     stated, horizon = opened.metadata.horizon, episodes.horizon
     cut = episodes.complete & ~episodes.terminated
+    choices = opened.metadata.action_names or ()
     coverage = actions.coverage(
         opened.metadata.action_low, opened.metadata.action_high, opened.metadata.num_actions
     )
@@ -259,6 +261,7 @@ def summarise(
         shares=tuple(_shares(episodes, limits, layout.cost_names, Units(gamma, horizon))),
         actions=coverage,
         propensities="propensity" in layout.present,
+        choices=choices if layout.discrete and len(choices) == coverage.histogram.shape[1] else (),
     )
 
 

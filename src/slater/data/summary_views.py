@@ -21,6 +21,7 @@ def summary_text(summary: Summary) -> str:
     """What `slater data info` prints."""
     record = summary.to_json()
     actions = f"{summary.action_dim} discrete" if summary.discrete else f"{summary.action_dim} continuous"
+    actions += f": {', '.join(summary.choices[:20])}" if summary.choices else ""
     stated = "stated" if summary.horizon_stated else "longest episode; none is stated"
     lines = [
         f"{summary.name}  ({summary.format}{f', {summary.env_id}' if summary.env_id else ''})",
@@ -100,7 +101,7 @@ def _cut_off(record: dict[str, Any]) -> list[str]:
         return []
     return [
         f"  cut off       {by_rate + left_out:,} before the horizon: {by_rate:,} judged by their rate times "
-        f"the horizon, {left_out:,} that lived less than half of it left out below"
+        "the horizon" + (f", {left_out:,} that lived less than half of it left out below" if left_out else "")
     ]
 
 
@@ -120,10 +121,18 @@ def _ends(summary: Summary, record: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
+def _names(summary: Summary) -> list[str]:
+    """What each discrete action is called."""
+    return list(summary.choices) or [str(index) for index in range(summary.actions.histogram.shape[1])]
+
+
 def _action_lines(summary: Summary) -> list[str]:
     cover = summary.actions
     if summary.discrete:
-        shares = ", ".join(f"{index}: {share:.1%}" for index, share in enumerate(cover.histogram[0][:20]))
+        shares = ", ".join(
+            f"{name}: {share:.1%}"
+            for name, share in zip(_names(summary), cover.histogram[0][:20], strict=False)
+        )
         return [f"  shares  {shares}", f"  {cover.joint:.0%} of the actions occur"]
     lines = []
     for index, shares in enumerate(cover.histogram):
@@ -230,6 +239,8 @@ def _draw_actions(panel: Any, summary: Summary) -> None:
     cover = summary.actions
     if summary.discrete:
         panel.bar(np.arange(len(cover.histogram[0])), cover.histogram[0], color="#228833")
+        if summary.choices and len(summary.choices) <= 12:
+            panel.set_xticks(range(len(summary.choices)), summary.choices, rotation=30, ha="right")
         panel.set_xlabel("action")
     else:
         for index, shares in enumerate(cover.histogram):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from slater.encoding import nearest
 from slater.errors import InputError
 from slater.limits.limit import Limit
 
@@ -67,7 +68,9 @@ def resolve_limits(limits: Limits, cost_names: Sequence[str], step: float | None
     for limit in given:
         assert limit.cost is not None
         if limit.cost not in names:
-            raise InputError(f"The limit {limit} names a cost that the data does not have; it has {known}.")
+            near = nearest(limit.cost, names).replace("there are", "it has")
+            wrong = f"The limit {limit} names a cost that the data does not have{near}."
+            raise InputError(wrong.replace("?.", "?"))
         if limit.cost in by_name:
             raise InputError(
                 f"The cost {limit.cost} has two limits, {by_name[limit.cost]} and {limit}; keep one of them."

@@ -67,7 +67,7 @@ def _draw_line(axis: Any, frontier: Frontier) -> None:
         axis.errorbar(at[1], at[0], xerr=cost, yerr=reward, color=POLICY, lw=0.8, fmt="none")
     shown = {k: v for k, v in (frontier.cohorts or {}).items() if v[1] <= 1.05 * top}
     for number, (name, values) in enumerate(shown.items()):
-        label = None if number else "parts of the log, their means"
+        label = None if number else "sources of the log, their means"
         axis.scatter([values[1]], [values[0]], marker="D", s=36, color=SOURCE, zorder=3, label=label)
         axis.annotate(name, (values[1], values[0]), fontsize=7, xytext=(4, 4), textcoords="offset points")
     for number, (limit, *_) in enumerate(frontier.marked):
@@ -106,7 +106,7 @@ def _draw_map(figure: Any, axis: Any, frontier: Frontier) -> None:
     columns = np.array(list(frontier.columns.values()))
     axis.scatter(columns[:, 1], columns[:, 2], s=22, color=POLICY, label="policies of the runs")
     for number, (name, values) in enumerate((frontier.cohorts or {}).items()):
-        label = None if number else "parts of the log, their means"
+        label = None if number else "sources of the log, their means"
         axis.scatter([values[1]], [values[2]], marker="D", s=36, color=SOURCE, label=label)
         if left <= values[1] <= right and low <= values[2] <= high:
             axis.annotate(name, (values[1], values[2]), fontsize=7, xytext=(4, 4), textcoords="offset points")
@@ -287,7 +287,7 @@ def _legend(frontier: Frontier) -> Iterator[tuple[str, str, str]]:
     if frontier.episodes is not None:
         yield "&#9679;", LOG, "an episode of the log"
     if frontier.cohorts:
-        yield "&#9679;", SOURCE, f"the mean of a part of the log ({', '.join(frontier.cohorts)})"
+        yield "&#9679;", SOURCE, f"the mean of a source of the log ({', '.join(frontier.cohorts)})"
     if frontier.marked:
         yield ("&#9670;" if len(frontier.cost_names) > 1 else "&#9475;"), COLOURS["fail"], _own(frontier)
 

@@ -95,10 +95,13 @@ def plane(run: SavedRun, index: int, beside: Beside) -> str:
         chosen.append((measured.means[cost], measured.means["return"], False, "what was learned, measured"))
     if not points and not chosen:
         return ""
+    best = run.result.log_best if horizon is not None else None
+    beyond = [] if best is None or cost not in best else [(best[cost], best["reward"])]
     told = run.measured_kept() if horizon is not None and len(run.result.members) > 1 else {}
     truths = {step: (x.means[cost], x.means["return"]) for step, x in told.items() if cost in x.means}
     limit = run.task.limits[index].discounted if horizon is None else run.task.limits[index].episode
     places = [*logged, *((x, y) for x, y, _ in points), *((x, y) for x, y, *_ in chosen), *truths.values()]
+    places += beyond
     xs, ys = [x for x, _ in places] + ([] if limit is None else [limit]), [y for _, y in places]
     unit = "discounted" if horizon is None else "per episode"
     plot = frame(xs, ys, (f"{cost}, {unit}", f"reward, {unit}"))
@@ -118,6 +121,8 @@ def plane(run: SavedRun, index: int, beside: Beside) -> str:
         if member.step in truths:
             truth = truths[member.step]
             plot.diamond(*truth, GREY, _measured_words(member, cost, truth), radius=5)
+    for x, y in beyond:
+        plot.diamond(x, y, COLOURS["abstain"], f"the log's best: {cost} {x:.4g}, reward {y:.4g}", hollow=True)
     for x, y, hollow, what in chosen:
         plot.diamond(x, y, COLOURS["pass"], f"{what}: {cost} {x:.4g}, reward {y:.4g}", hollow=hollow)
     signs = [("&#9679;", PALE, "an episode of the log")] if logged else []
@@ -126,6 +131,9 @@ def plane(run: SavedRun, index: int, beside: Beside) -> str:
         signs.append(("&#9679;", COLOURS["line"], "one that acts, larger for more episodes"))
     if truths:
         signs.append(("&#9670;", GREY, "the same policy, measured (small, on a line from its estimate)"))
+    if beyond:
+        what = "the log's best mixture of its own policies within the limits"
+        signs.append(("&#9671;", COLOURS["abstain"], what))
     signs += [("&#9671;" if hollow else "&#9670;", COLOURS["pass"], what) for _, _, hollow, what in chosen]
     return (
         f"<h3>Reward and {escape(cost)}</h3>{plot.svg()}{key(signs)}"

@@ -59,6 +59,8 @@ class ReadOptions:
     missing: what to do with rows that lack a number: "refuse" them, "drop" them, or take the value of the
         row before ("forward"); see `slater.data.missing`.
     history: put the memory of its episode behind every observation (`slater.history`).
+    like: what is known of data of the same kind: columns that are no numbers become entries and choices as
+        they did there, by name if all names are there, else in the order that is given; not recorded.
     """
 
     env_id: str | None = None
@@ -73,6 +75,7 @@ class ReadOptions:
     missing: Missing = "refuse"
     step: str | float | None = None
     history: bool = False
+    like: Metadata | None = None
 
     def __post_init__(self) -> None:
         if self.missing not in CHOICES:
@@ -81,7 +84,8 @@ class ReadOptions:
             )
         for role in self.columns:
             if role not in ROLES:
-                raise InputError(f"There is no role {role!r} for a column; the roles are {', '.join(ROLES)}.")
+                wrong = f"There is no role {role!r} for a column{nearest(role, ROLES)}."
+                raise InputError(wrong.replace("?.", "?"))
         for name in ("horizon", "num_actions"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -92,7 +96,7 @@ class ReadOptions:
 
     def to_json(self) -> dict[str, Any]:
         """What is told, as a JSON object for the record of a run; `from_json` reads it back."""
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        told = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "like"}
         plain = {name: value for name, value in told.items() if value != getattr(ReadOptions(), name)}
         if "columns" in plain:
             plain["columns"] = {role: list(names) for role, names in self.columns.items()}

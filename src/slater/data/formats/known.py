@@ -72,7 +72,8 @@ def open_reader(path: Any, options: ReadOptions | None = None) -> Reader:
     if file.is_dir():
         if not parquet_files(file):
             raise InputError(
-                f"{path} is a folder, but neither a store nor a Minari dataset, and holds no Parquet files."
+                f"{path} is a folder, but neither a store nor a Minari dataset, and holds no Parquet files; "
+                "give the path of a file."
             )
         return TableReader(file, options)
     if not file.is_file():
@@ -87,7 +88,7 @@ def _format_of(file: Path) -> str:
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}.") from None
     if not first:
-        raise InputError(f"{file} is empty.")
+        raise InputError(f"{file} is empty: nothing was written into it; get or write it again.")
     for magic, kind in _MAGIC.items():
         if first.startswith(magic):
             return kind

@@ -118,7 +118,8 @@ def find_roles(
     found = {role: expand_names(role, wanted, names) for role, wanted in chosen.items() if role not in rest}
     read = {name for wanted in found.values() for name in wanted}
     for role in rest:  # everything that is nothing else
-        found[role] = [name for name in names if name and name not in read]
+        nameless = ("__index_level_", "Unnamed: ")  # what pandas calls the numbers of its rows
+        found[role] = [n for n in names if n and n not in read and not n.startswith(nameless)]
     passed_over: dict[str, list[str]] = {}
     for role, candidates in _DEFAULTS.items():
         if role in found and role not in options.columns and candidates[-1].endswith("*"):

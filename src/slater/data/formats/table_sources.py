@@ -91,7 +91,10 @@ class ParquetSource(TableSource):
                         own = own.append(self._arrow.field(name, self._arrow.scalar(value).type))
                 self.rows += opened.metadata.num_rows
             if self.schemas and set(own.names) != set(self.schema.names):
-                raise InputError(f"{file} has other columns than {self._files[0]}: {listing(own.names)}.")
+                raise InputError(
+                    f"{file} has other columns than {self._files[0]}: {listing(own.names)}; give all files "
+                    "the same columns, or one of them by its own path."
+                )
             self.schemas.append((str(file), own))
         if len(self._files) > 1:
             self.recognised = (f"{len(self._files)} Parquet files",)
@@ -259,6 +262,8 @@ def _frame(arrow: Any, frame: Any) -> TableSource:
             f"The {what} cannot be read as a table ({detail}); "
             "give each column one kind of values, and a name of its own."
         ) from None
+    # numbers of rows that somebody filtered or sorted: nobody named them
+    table = table.drop_columns([n for n in table.column_names if str(n).startswith("__index_level_")])
     for place, field in enumerate(table.schema):
         if arrow.types.is_dictionary(field.type):  # of Polars: views, which Arrow cannot take apart
             chunks = [(c.indices, c.dictionary.cast(arrow.string())) for c in table.column(place).chunks]
@@ -267,7 +272,9 @@ def _frame(arrow: Any, frame: Any) -> TableSource:
     if not hasattr(frame, "column_names") and any(
         not isinstance(n, str) for n in getattr(frame, "columns", ())
     ):
-        raise InputError(f"The {what} has columns whose names are no text; name them first.")
+        raise InputError(
+            f"The {what} has columns whose names are no text; name them first: frame.columns = [...]."
+        )
     return MemorySource("the table", table, (what,))
 
 
@@ -291,7 +298,7 @@ def _excel(arrow: Any, path: Path) -> TableSource:
     except Exception as error:  # zip, XML and openpyxl raise many kinds on damaged input
         damaged(path, error, "Excel sheet")
     if not rows:
-        raise InputError(f"{path}: its first sheet is empty.")
+        raise InputError(f"{path}: its first sheet is empty; put the table into the first sheet.")
     header = [str(cell).strip() if cell is not None else "" for cell in rows[0]]
     named = [(place, name) for place, name in enumerate(header) if name]
     try:

@@ -24,6 +24,8 @@ __all__ = [
 
 _NULLS = {"", "NA", "N/A", "#N/A", "NULL", "null", "NaN", "nan", "None"}
 
+#: A number or a date as somebody writes it: 1.234,5 or 31.1.2026.
+_AMOUNT = re.compile(r"[+-]?[\d.,/' ]+")
 #: How the names of other things about an action end.
 _NOT_ACTIONS = re.compile(r"_(log_?)?prob(ability)?$|_propensity$|_density$|_mask$|_name$|_label$")
 
@@ -57,10 +59,13 @@ class Survey:
 
     #: More different texts than this are names of things, not kinds of them.
     MOST = 100
+    #: As many texts that begin as numbers do may be kinds of something: 10-20, 1st, 6 boxes.
+    BANDS = 20
 
     def __init__(self, table: str, name: str, role: str) -> None:
         self._table, self._name, self._role = table, name, role
         self._texts: dict[str, None] = {}
+        self._kinds = False
         self._seconds: list[float] = []
         self._count = 0
 
@@ -89,6 +94,7 @@ class Survey:
                 self._seconds = [*ordered[:500], *ordered[-500:]]
             return
         self._count += len(values)
+        self._kinds |= bool(pyarrow.types.is_dictionary(values.type))
         for value in values.unique().to_pylist():
             text = as_text(value).strip()
             if text not in _NULLS:
@@ -105,7 +111,14 @@ class Survey:
 
     @property
     def _numeric(self) -> bool:
-        """Whether most texts begin as numbers do: then it is a column of numbers with something odd in it."""
+        """Whether most texts begin as numbers do: then it is a column of numbers with something odd in it.
+
+        Not if the table says that they are kinds, nor where none is a number and few say it again and again.
+        """
+        plain = any(is_number(text) or _AMOUNT.fullmatch(text) for text in self._texts)
+        few = len(self._texts) <= min(self.BANDS, self._count / 2) and not plain
+        if self._kinds or (few and not self._dates()):
+            return False
         like = sum(bool(re.match(r"[+-]?[.,]?\d", text)) for text in self._texts)
         return 2 * like >= len(self._texts) > 0
 
@@ -115,7 +128,7 @@ class Survey:
     @property
     def numbers(self) -> bool:
         """Whether all texts are numbers, or there is none."""
-        return not self._seconds and all(map(is_number, self._texts))
+        return not self._seconds and not self._kinds and all(map(is_number, self._texts))
 
     def encoding(self) -> Encoding:
         """How the column becomes entries of an observation."""

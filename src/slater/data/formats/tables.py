@@ -31,6 +31,7 @@ from slater.data.formats.base import (
     damaged,
     listing,
 )
+from slater.data.formats.table_coding import Coding, in_order, is_list
 from slater.data.formats.table_layout import cost_columns, find_roles, lerobot_info, notes_beside, pyarrow
 from slater.data.formats.table_sources import CsvSource, ParquetSource, table_source
 from slater.data.formats.table_values import (
@@ -41,7 +42,7 @@ from slater.data.formats.table_values import (
     not_numbers,
     numbers_of,
 )
-from slater.encoding import Encoding, as_text
+from slater.encoding import as_text
 from slater.errors import InputError
 
 __all__ = ["TableReader"]
@@ -57,9 +58,7 @@ class TableReader(Reader):
         self._arrow, self._source = pyarrow(), table_source(table)
         self.name, self.format = self._source.name, self._source.kind
         self._roles: dict[str, list[str]] = {}
-        self._encodings: list[Encoding] = []
-        self._choices: tuple[str, ...] = ()
-        self._parsed: set[str] = set()  # numbers that are kept as text
+        self._coding = Coding()
         self._restarts = False
         self._amounts = options.discrete is False or options.action_low is not None
         self._schema, names = self._source.schema, list(self._source.schema.names)
@@ -87,7 +86,10 @@ class TableReader(Reader):
                 "observations=...,... actions=... rewards=... costs=... terminals=... episode=..."
             )
         encoded = notes is None or "observations" in options.columns
-        self._guard(partial(self._encode, encoded=encoded))
+        if encoded and "observations" in self._roles:
+            self._roles["observations"] = in_order(self._roles["observations"], options.like)
+        decide = partial(Coding.of, encoded=encoded, amounts=self._amounts, like=options.like)
+        self._coding = self._guard(partial(decide, self._source, self._roles))
         self.columns = {role: self._column(role) for role in self._roles}
         if self._source.parts > 1 and "episode" in self._roles:
             self._restarts = self._guard(self._labels_restart)
@@ -104,24 +106,21 @@ class TableReader(Reader):
     def _name_entries(self, encoded: bool, acted: bool) -> None:
         """Put what the columns are called, and how they were encoded, into the metadata."""
         actions, told = self._roles.get("actions", []), self.metadata
-        if encoded and self._encodings:
-            entries = tuple(entry for encoding in self._encodings for entry in encoding.entries)
+        if encoded and self._coding.encodings:
+            entries = tuple(entry for encoding in self._coding.encodings for entry in encoding.entries)
             self.labels = {**self.labels, "observations": entries, "next_observations": entries}
-            told = replace(told, columns=tuple(self._encodings))
-        if self._choices:
+            told = replace(told, columns=tuple(self._coding.encodings))
+        choices = self._coding.choices
+        if choices:
             self.discrete = True
-            told = replace(
-                told, action_names=self._choices, num_actions=told.num_actions or len(self._choices)
-            )
-        elif acted and actions and not self._is_list(self._field(actions[0])):
+            told = replace(told, action_names=choices, num_actions=told.num_actions or len(choices))
+        elif acted and actions and not is_list(self._field(actions[0])):
             told = replace(told, action_names=tuple(actions))
         self.metadata = told
         phrases = [", ".join(self._source.recognised)] if self._source.recognised else []
-        odd = [str(encoding) for encoding in self._encodings if encoding.kind != "number"]
+        odd = [str(encoding) for encoding in self._coding.encodings if encoding.kind != "number"]
         phrases += [f"as numbers: {', '.join(odd)}"] if odd else []
-        phrases += (
-            [f"actions are {len(self._choices)} choices: {listing(self._choices)}"] if self._choices else []
-        )
+        phrases += [f"actions are {len(choices)} choices: {listing(choices)}"] if choices else []
         self.recognised = "; ".join(phrases)
 
     def _read_notes(self, table: Path | Any) -> Notes | None:
@@ -148,7 +147,7 @@ class TableReader(Reader):
     def _explain_text(self, source: CsvSource) -> None:
         """Name the column and row where a CSV table has text in place of a number, if that is wrong."""
         roles = {n: role for role, names in self._roles.items() for n in names}
-        coded = {encoding.name for encoding in self._encodings if encoding.kind != "number"}
+        coded = {encoding.name for encoding in self._coding.encodings if encoding.kind != "number"}
         numeric = {n: role for n, role in roles.items() if role not in (*_FLAGS, *_TEXT) and n not in coded}
         found: dict[str, tuple[int, str, int]] = {}
         try:
@@ -182,7 +181,7 @@ class TableReader(Reader):
                 both = sorted(set(self._roles[role]) & set(self._roles[other]))
                 if both:
                     findings.add("warning", role, f"and {other} are both read from {listing(both)}")
-        for encoding in self._encodings:
+        for encoding in self._coding.encodings:
             if len({value.lower() for value in encoding.values}) < len(encoding.values):
                 alike = f"has values that differ in capitals only: {listing(encoding.values)}"
                 findings.add("warning", "observations", f"the column {encoding.name!r} {alike}")
@@ -197,46 +196,12 @@ class TableReader(Reader):
     def _field(self, name: str) -> Any:
         return self._schema.field(name).type
 
-    def _is_list(self, kind: Any) -> bool:
-        types = self._arrow.types
-        return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-    def _encode(self, encoded: bool) -> None:
-        """Decide how columns that are no numbers become numbers, which takes a look at all their values."""
-        seen = self._roles.get("observations", [])
-        after = self._roles.get("next_observations", [])
-        if any(self._is_list(self._field(name)) for name in seen):
-            return
-        types, surveys = self._arrow.types, {}
-        actions = self._roles.get("actions", []) if not self._amounts else []
-        for name in [*(seen if encoded else ()), *(actions if len(actions) == 1 else ())]:
-            fields = [schema.field(name).type for _, schema in self._source.schemas]
-            if not all(types.is_boolean(f) or Survey.needed(types, f) for f in fields):
-                continue  # numbers, or a mixture of kinds, which `_column` speaks about
-            if any(Survey.needed(types, f) for f in fields):
-                surveys[name] = Survey(self.name, name, "actions" if name in actions else "observations")
-        pairs = dict(zip(seen, after, strict=False)) if len(after) == len(seen) else {}
-        wanted = {name: [name, *([pairs[name]] if name in pairs else [])] for name in surveys}
-        columns = [column for names in wanted.values() for column in names]
-        text = {n: self._arrow.string() for n in columns if not types.is_temporal(self._field(n))}
-        for batch in self._source.batches(BLOCK_ROWS, columns, text) if columns else ():
-            for name, names in wanted.items():
-                for column in names:
-                    surveys[name].update(batch.column(column))
-        if encoded:
-            for name in seen:
-                flag = Encoding(name, "flag" if types.is_boolean(self._field(name)) else "number")
-                self._encodings.append(surveys[name].encoding() if name in surveys else flag)
-                self._parsed |= {name} if name in surveys and surveys[name].numbers else set()
-        if len(actions) == 1 and actions[0] in surveys:
-            self._choices = surveys[actions[0]].choices()
-
     def _read_types(self) -> dict[str, Any]:
         """What the text of a CSV file is read as: numbers as such, so that one odd block changes no type."""
         types: dict[str, Any] = {}
         text, number = self._arrow.string(), self._arrow.float64()
-        coded = dict(zip(self._roles.get("observations", []), self._encodings, strict=False))
-        coded |= dict(zip(self._roles.get("next_observations", []), self._encodings, strict=False))
+        coded = dict(zip(self._roles.get("observations", []), self._coding.encodings, strict=False))
+        coded |= dict(zip(self._roles.get("next_observations", []), self._coding.encodings, strict=False))
         for role, names in self._roles.items():
             for name in names:
                 kind = coded[name].kind if name in coded else "number"
@@ -244,7 +209,7 @@ class TableReader(Reader):
                     types[name] = text  # 1 and 01 are two labels
                 elif kind == "cycle":
                     types[name] = self._field(name)
-                elif role == "actions" and self._choices:
+                elif role == "actions" and self._coding.choices:
                     types[name] = text
                 elif role == "actions" and len(names) == 1 and not (self._amounts or self._odd(name)):
                     continue  # whole or not: as it is found
@@ -255,7 +220,8 @@ class TableReader(Reader):
     @property
     def _coded(self) -> bool:
         """Whether observations are more than the numbers of their columns."""
-        return bool(self._parsed) or any(encoding.kind != "number" for encoding in self._encodings)
+        coding = self._coding
+        return bool(coding.parsed) or any(one.kind != "number" for one in coding.encodings)
 
     def _odd(self, name: str) -> bool:
         """Whether a column holds text that is not what it is read as."""
@@ -263,7 +229,7 @@ class TableReader(Reader):
 
     def _column(self, role: str) -> Column:
         names, rows = self._roles[role], self._source.rows
-        lists = [self._field(name) for name in names if self._is_list(self._field(name))]
+        lists = [self._field(name) for name in names if is_list(self._field(name))]
         if lists:
             if len(names) > 1:
                 raise InputError(f"{self.name}: {role} mixes list columns with others; give one list column.")
@@ -271,10 +237,10 @@ class TableReader(Reader):
             return Column(rows, (width,), np.dtype(lists[0].value_type.to_pandas_dtype()))
         if role in _TEXT:
             return Column(rows, (), self._number_type(self._field(names[0])))
-        texts = role in _FLAGS or (role == "actions" and bool(self._choices))
+        texts = role in _FLAGS or (role == "actions" and bool(self._coding.choices))
         if role in ("observations", "next_observations") and self._coded:
-            width = sum(len(encoding.entries) for encoding in self._encodings)
-            if len(names) == len(self._encodings):
+            width = sum(len(encoding.entries) for encoding in self._coding.encodings)
+            if len(names) == len(self._coding.encodings):
                 return Column(rows, (width,), np.dtype(np.float64))
         if texts and (self.format == "csv" or Survey.text(self._arrow.types, self._field(names[0]))):
             return Column(rows, (), np.dtype(np.float64))
@@ -359,14 +325,14 @@ class TableReader(Reader):
 
     def _values(self, batch: Any, role: str) -> NDArray[Any]:
         names = self._roles[role]
-        if len(names) == 1 and self._is_list(batch.column(names[0]).type):
+        if len(names) == 1 and is_list(batch.column(names[0]).type):
             values, width = batch.column(names[0]), self.columns[role].tail[0]
             if values.null_count or any(len(v) != width for v in values):
                 raise InputError(
                     f"{self.name}: the lists of {names[0]} differ in length; each needs {width} numbers."
                 )
             return np.asarray(values.flatten().to_numpy(zero_copy_only=False).reshape(-1, width))
-        encodings = self._encodings if role in ("observations", "next_observations") else []
+        encodings = self._coding.encodings if role in ("observations", "next_observations") else []
         if len(encodings) == len(names) and self._coded:
             pairs = zip(names, encodings, strict=True)
             parts = [e.encode(numbers_of(self._arrow, batch.column(name))) for name, e in pairs]
@@ -374,8 +340,8 @@ class TableReader(Reader):
         columns = []
         for name in names:
             values = batch.column(name)
-            if role == "actions" and self._choices:
-                place = {choice: float(index) for index, choice in enumerate(self._choices)}
+            if role == "actions" and self._coding.choices:
+                place = {choice: float(index) for index, choice in enumerate(self._coding.choices)}
                 texts = [as_text(value).strip() for value in values.to_pylist()]
                 columns.append(np.array([place.get(text, np.nan) for text in texts]))
             elif role in _FLAGS and Survey.text(self._arrow.types, values.type):

@@ -26,16 +26,12 @@ class TimeLeft:
     """How long work will still take, by what its parts have taken so far; the latest steps count most.
 
     phase: step -> the part that iteration belongs to, and the iteration at which that part ends; parts take
-    different times for a step, so each has a pace of its own. clock: seconds.
+    different times for a step, so each has a pace of its own.
     """
 
-    def __init__(
-        self, phase: Callable[[int], tuple[str, int]], steps: int, step: int = 0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self.phase, self.steps, self._clock = phase, steps, clock
-        self._seen = step
-        self._at = clock()
+    def __init__(self, phase: Callable[[int], tuple[str, int]], steps: int, step: int = 0) -> None:
+        self.phase, self.steps = phase, steps
+        self._seen, self._at = step, 0.0
         self._took: dict[str, tuple[float, float]] = {}
 
     def _parts(self, start: int, stop: int) -> dict[str, int]:
@@ -48,18 +44,14 @@ class TimeLeft:
             start = end
         return found
 
-    def saw(self, step: int) -> None:
-        """The first `step` steps are done now."""
-        now, done = self._clock(), self._parts(self._seen, step)
+    def saw(self, step: int, now: float) -> None:
+        """The first `step` steps are done, `now` seconds after the work began."""
+        done = self._parts(self._seen, step)
         for name, count in done.items():
             seconds, steps = self._took.get(name, (0.0, 0.0))
             share = (now - self._at) * count / (step - self._seen)
             self._took[name] = (0.5 * seconds + share, 0.5 * steps + count)
         self._seen, self._at = step, now
-
-    def pause(self) -> None:
-        """What was done since the last step was no step."""
-        self._at = self._clock()
 
     def words(self) -> str:
         """For a person; "at least" where a part is still to come of which nothing was seen."""
@@ -122,6 +114,17 @@ class _Followed(Watcher):
         self.result, self.steps = result, 0
         self.of: tuple[Run, Task]
         self._left = TimeLeft.of_one("", 0)
+        self._part = ("", 0.0, TimeLeft.of_one("", 0))
+
+    def _part_left(self, what: str, done: int, total: int) -> str:
+        """How long a part of the work takes that is no training, from when it was first heard of."""
+        now = time.monotonic()
+        if self._part[0] != what:
+            self._part = (what, now, TimeLeft(lambda step: (what, total), total, done))
+        _, began, left = self._part
+        if now > began:
+            left.saw(done, now - began)
+        return left.words()
 
     @abc.abstractmethod
     def say(self, text: str) -> None:
@@ -170,21 +173,22 @@ class Lines(_Followed):
 
     def progressed(self, row: Mapping[str, Any]) -> None:
         """Where it is, how fast it goes, and how long it will take."""
-        self._left.saw(int(row["step"]))
+        self._left.saw(int(row["step"]), row["seconds"])
         if self._due():
             words = f"step {row['step']:,} of {self.steps:,}", self._left.words(), figures(row, self.of[1])
             self.say("; ".join(filter(None, words)))
 
     def preparing(self, what: str, done: int, total: int) -> None:
         """What is being learned before the first iteration."""
-        self._left.pause()
+        left = self._part_left(what, done, total)
         if self._due():
-            self.say(f"preparing: {what}, {done:,} of {total:,}")
+            self.say("; ".join(filter(None, (f"preparing: {what}, {done:,} of {total:,}", left))))
 
     def selecting(self, what: str, done: int, total: int) -> None:
         """What is being estimated after training."""
+        left = self._part_left(what, done, total)
         if self._due():
-            self.say(f"choosing: {what}, {done:,} of {total:,}")
+            self.say("; ".join(filter(None, (f"choosing: {what}, {done:,} of {total:,}", left))))
 
 
 class LastRows(Watcher):
@@ -240,17 +244,17 @@ class Terminal(_Followed):
     def _show(self, description: str, what: str, done: int, total: int) -> None:
         """Work that is no iteration, on the same line."""
         self.progress.update(
-            self.task, description=description, completed=done, total=total, left="", figures=what
-        )
+            self.task, description=description, completed=done, total=total, figures=what,
+            left=self._part_left(what, done, total),
+        )  # fmt: skip
 
     def preparing(self, what: str, done: int, total: int) -> None:
         """Show what is learned before the first iteration."""
-        self._left.pause()
         self._show("preparing", what, done, total)
 
     def progressed(self, row: Mapping[str, Any]) -> None:
         """Move the line."""
-        self._left.saw(int(row["step"]))
+        self._left.saw(int(row["step"]), row["seconds"])
         self.progress.update(
             self.task, completed=row["step"], total=self.steps, left=self._left.words(),
             figures=figures(row, self.of[1]), description=self.of[0].algorithm,
