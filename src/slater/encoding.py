@@ -184,7 +184,7 @@ def table_columns(table: Any, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     columns = {}
     for name in names:
         if name not in available:
-            raise InputError(f"the rows have no column {name!r}{nearest(name, available)}.")
+            raise InputError(f"the rows have no column {name!r}{nearest(name, available)}")
         column = table[name]
         array = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
         columns[name] = np.atleast_1d(array)
@@ -205,10 +205,10 @@ def encode_rows(encodings: Sequence[Encoding], table: Any) -> NDArray[np.float32
 
 
 def nearest(name: str, available: Sequence[Any]) -> str:
-    """Words after "there is no column NAME": the one that was probably meant, or those that there are."""
+    """The end of the sentence "there is no column NAME": what was probably meant, or what there is."""
     known = [str(other) for other in available]
     folded = {other.lower().strip(): other for other in known}
     close = get_close_matches(name.lower().strip(), list(folded), n=1, cutoff=0.6)
     if close:
         return f"; did you mean {folded[close[0]]!r}?"
-    return f"; there are {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
+    return f"; there are {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}."

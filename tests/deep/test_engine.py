@@ -140,7 +140,7 @@ def test_a_damaged_checkpoint_is_refused_in_words(tmp_path):
         ({"stepz": 3}, "did you mean 'steps'"),
         ({"steps": 0}, "steps must be at least 1"),
         ({"gamma": 1.0}, "gamma"),
-        ({"steps": "many"}, "steps must be of type int"),
+        ({"steps": "many"}, "steps must be a whole number"),
         ({"anchor_weight": 0}, "anchor_weight must be positive"),
         ({"reward_scale": -1}, "reward_scale"),
     ],

@@ -21,9 +21,9 @@ def log(tmp_path_factory):
     ("words", "said"),
     [
         (["--set", "batch_size=1e9"], "batch_size"),
-        (["--set", "batch_size=inf"], "batch_size must be of type int"),
-        (["--set", "steps=inf"], "steps must be of type int"),
-        (["--set", "steps=nan"], "steps must be of type int"),
+        (["--set", "batch_size=inf"], "batch_size must be a whole number"),
+        (["--set", "steps=inf"], "steps must be a whole number"),
+        (["--set", "steps=nan"], "steps must be a whole number"),
         (["--set", "steps=nan", "--steps", "5"], "steps is given twice"),
         (["--set", "steps=5", "--steps", "5"], "steps is given twice"),
         (["--set", "eta=1", "--set", "eta=2"], "eta is given twice"),

@@ -107,8 +107,14 @@ class Origin:
         reading = {name: value for name, value in self.reading.items() if name != "history"}
         alike = is_frame(data) or Path(data).suffix == Path(self.data).suffix
         options = ReadOptions.from_json({**(reading if alike else {}), **(told.to_json() if told else {})})
-        if told is not None and len(told.columns.get("costs", ())) == len(self.costs) == 1:
-            options = replace(options, cost_names=told.cost_names or self.costs)  # a lone cost is that cost
+        mapped = () if told is None or told.cost_names else told.columns.get("costs", ())
+        if len(mapped) == len(self.costs) == 1:
+            options = replace(options, cost_names=self.costs)  # a lone cost is that cost
+        elif mapped and self.costs and not {name.removeprefix("cost_") for name in mapped} & set(self.costs):
+            raise InputError(
+                f"the policy's costs are {', '.join(self.costs)}, and the map names {', '.join(mapped)}: "
+                f"rename these, or say --cost-names {' '.join(self.costs)} in the order of the map."
+            )
         try:
             return load_data(data, replace(options, like=self.like))
         except InputError as error:

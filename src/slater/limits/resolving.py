@@ -52,7 +52,10 @@ def resolve_limits(limits: Limits, cost_names: Sequence[str], step: float | None
     known = ", ".join(names)
     example = " and ".join(f"{name}=VALUE" for name in names)
     if not given:
-        raise InputError(f"No limit is given; the data has the cost{_s(names)} {known}: add {example}.")
+        raise InputError(
+            f"No limit is given; the data has the cost{_s(names)} {known}: add {example} "
+            "(--limit, in Python limits=)."
+        )
     unnamed = [limit for limit in given if limit.cost is None]
     if unnamed and len(unnamed) < len(given):
         raise InputError(
@@ -69,8 +72,7 @@ def resolve_limits(limits: Limits, cost_names: Sequence[str], step: float | None
         assert limit.cost is not None
         if limit.cost not in names:
             near = nearest(limit.cost, names).replace("there are", "it has")
-            wrong = f"The limit {limit} names a cost that the data does not have{near}."
-            raise InputError(wrong.replace("?.", "?"))
+            raise InputError(f"The limit {limit} names a cost that the data does not have{near}")
         if limit.cost in by_name:
             raise InputError(
                 f"The cost {limit.cost} has two limits, {by_name[limit.cost]} and {limit}; keep one of them."

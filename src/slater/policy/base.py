@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from slater.encoding import Encoding, encode_rows, is_table
 from slater.errors import InputError
-from slater.policy.contract import Contract, RangeCheck, check_range
+from slater.policy.contract import Contract, RangeCheck, check_range, checked
 
 __all__ = ["Actor", "Described", "Memoryless", "MemorylessActor", "Policy", "SavedPolicy"]
 
@@ -96,8 +96,11 @@ class Described:
             observations = encode_rows(
                 about.columns or tuple(Encoding(entry.name) for entry in about.observations), rows
             )
+        remembers = any(hasattr(member, "history") for member in getattr(self, "members", (self,)))
+        if about is not None and not remembers:
+            observations = checked(observations, len(about.observations))
         if episode is None:
-            if any(hasattr(member, "history") for member in getattr(self, "members", (self,))):
+            if remembers:
                 raise InputError(
                     "this policy remembers its episode: give whole episodes in the order of time, and a "
                     "label per row, as episode=."

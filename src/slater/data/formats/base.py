@@ -84,8 +84,7 @@ class ReadOptions:
             )
         for role in self.columns:
             if role not in ROLES:
-                wrong = f"There is no role {role!r} for a column{nearest(role, ROLES)}."
-                raise InputError(wrong.replace("?.", "?"))
+                raise InputError(f"There is no role {role!r} for a column{nearest(role, ROLES)}")
         for name in ("horizon", "num_actions"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -330,9 +329,7 @@ def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> l
         else:
             hint = " Roles are separated by spaces, the columns of one role by commas." if "=" in name else ""
             near = nearest(name, [listing([other]) for other in available])
-            raise InputError(
-                f"There is no column {name!r}, wanted for {role}{near}.{hint}".replace("?.", "?")
-            )
+            raise InputError(f"There is no column {name!r}, wanted for {role}{near}{hint}")
     twice = [name for index, name in enumerate(expanded) if name in expanded[:index]]
     if twice:
         raise InputError(f"The column {twice[0]!r} is given twice for {role}; give each column once.")

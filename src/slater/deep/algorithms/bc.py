@@ -243,7 +243,8 @@ def _nothing_safe(episodes: Episodes, task: Task) -> str:
         f"{name} (limit {limit:g} per episode, smallest {small:g})"
         for name, limit, small in zip(task.cost_names, limits, least, strict=True)
     ]
-    return f"no episode is within the limits: {', '.join(parts)}; raise the limit, or clone all with bc."
+    alone = " all at once, though some episode is within each" if np.all(least <= limits) else ""
+    return f"no episode is within the limits{alone}: {', '.join(parts)}; raise a limit, or clone all with bc."
 
 
 def _near_frontier(episodes: Episodes, width: float) -> NDArray[np.bool_]:

@@ -105,6 +105,8 @@ def _read(name: str, value: Any, hint: Any) -> Any:
     try:
         if get_origin(hint) is tuple:
             parts = value.split("x" if "x" in value else ":") if isinstance(value, str) else list(value)
+            if "" in parts:
+                raise InputError(f"the setting {name} is {value!r}; write several numbers as 256x256.")
             return tuple(_read(name, part, options[0]) for part in parts)
         if options:  # a Literal
             if value not in options:
@@ -120,5 +122,5 @@ def _read(name: str, value: Any, hint: Any) -> Any:
     except InputError:
         raise
     except (TypeError, ValueError, OverflowError):
-        kind = getattr(hint, "__name__", str(hint))
-        raise InputError(f"the setting {name} must be of type {kind}, not {value!r}.") from None
+        kind = {int: "a whole number", float: "a number", bool: "true or false"}.get(hint, "numbers")
+        raise InputError(f"the setting {name} must be {kind}, not {value!r}.") from None
