@@ -151,7 +151,8 @@ class Result:
             return f"ABOVE the limit on {above}, by its own estimate."
         if unknown:
             several = len(found[LimitStatus.NOT_KNOWN]) > 1
-            return f"It is not known whether the limit{'s' * several} on {unknown} {'are' if several else 'is'} kept."
+            limits, kept = ("limits", "are") if several else ("limit", "is")
+            return f"It is not known whether the {limits} on {unknown} {kept} kept."
         return f"Within {'its limit' if len(self.limits) == 1 else 'every limit'}, as far as the log tells."
 
     def lines(self) -> list[tuple[str, str, str, str]]:
