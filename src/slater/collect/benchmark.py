@@ -15,7 +15,7 @@ from pathlib import Path
 
 from slater.collect.recording import PAPER_WAY, Recording, record_behaviour
 from slater.data import Dataset, load, save
-from slater.data.download import data_folder
+from slater.data.remote import data_folder
 from slater.errors import InputError
 
 __all__ = ["BENCHMARKS", "Benchmark", "behaviour_path", "benchmark"]

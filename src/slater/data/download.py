@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from slater.data.files import open_file
+from slater.data.remote import data_folder
 from slater.data.summary import summarise
 from slater.data.tasks import TASKS, Task
 from slater.errors import InputError
@@ -32,14 +33,6 @@ __all__ = ["SERVERS", "fetch", "locate"]
 SERVERS = ("https://huggingface.co/datasets/YYY-45/DSRL/resolve/main/",)
 _PIECE = 2**18
 _TIMEOUT = 30.0
-
-
-def data_folder() -> Path:
-    """The folder of downloaded files: SLATER_DATA, or `slater` in the user's cache folder."""
-    chosen = os.environ.get("SLATER_DATA")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slater"
 
 
 def locate(name: str | Path, progress: Callable[[int, int | None], None] | None = None) -> str | Path:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from slater.data.remote import whole
 from slater.errors import InputError
 from slater.experiments.benchmark import Acting, CellWork, make_cells, parse_algorithms
 from slater.experiments.tables import algorithm_of
@@ -98,7 +99,7 @@ def run_plan(experiment: str, plan: BenchmarkPlan, out: Path) -> Folder:
     }
     cells = make_cells(sources, specs, plan.limits, plan.seeds, common, plan.acting, once=plan.once)
     # whole paths: a worker on a cluster may stand in another folder
-    at = tuple(replace(source, path=str(Path(source.path).resolve())) for source in sources)
+    at = tuple(replace(source, path=whole(source.path)) for source in sources)
     work = CellWork(experiment, str(out.resolve()), plan.data, at, plan.bare)
     rows = run_cells(work, cells, out, workers=plan.workers, engine=plan.engine, progress_of=work.progress)
     for row in rows:

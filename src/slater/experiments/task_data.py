@@ -2,7 +2,8 @@
 
 A task's file is looked for in one folder: the published DSRL file by its own name, else this project's own
 dataset `<task in small letters>.hdf5`, as `slater behaviours data` makes it. The two are different data, so
-results from them are never put in one table. The word `dsrl` in place of a folder downloads published files.
+results from them are never put in one table. The word `dsrl` in place of a folder downloads published files,
+and a folder may be an address (`s3://bucket/logs`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Literal
 
 from slater.data import Dataset, convert, load
 from slater.data.download import fetch
+from slater.data.remote import file_in
 from slater.data.samples import ballcircle
 from slater.data.tasks import TASKS
 from slater.envs.making import IDS
@@ -100,28 +102,28 @@ class _NoDataError(InputError):
     """A task has no file; the sentence says how to get one."""
 
 
-def _find(task: str, folder: str) -> tuple[Path, Kind]:
+def _find(task: str, folder: str) -> tuple[str | Path, Kind]:
     if folder == SAMPLE:
         if task != "BallCircle":
             raise _NoDataError(
                 f"the sample that ships with the package is of BallCircle; for {task} name a folder of data."
             )
         return ballcircle(), "sample"
-    published, own = TASKS.get(task), Path(folder) / f"{task.lower()}.hdf5"
+    published = TASKS.get(task)
     if folder == PUBLISHED:
         if published is None:
             raise _NoDataError(f"DSRL has no data of {task}; name a folder of data.")
         return fetch(published), "DSRL"
-    if published is not None and (Path(folder) / published.file).is_file():
-        return Path(folder) / published.file, "DSRL"
-    if own.is_file():
-        return own, "own"
+    if published is not None and (path := file_in(folder, published.file)):
+        return path, "DSRL"
+    if path := file_in(folder, f"{task.lower()}.hdf5"):
+        return path, "own"
     ways = [] if published is None else [f"put the published {published.file} there"]
     ways.append(f"make it with: slater behaviours data {task.lower()} --folder {folder}")
     raise _NoDataError(f"{folder} has no data for {task}; {', or '.join(ways)}")
 
 
-def _describe(task: str, path: Path, kind: Kind) -> TaskData:
+def _describe(task: str, path: str | Path, kind: Kind) -> TaskData:
     dataset: Dataset = load(path)
     # a file of another task under this name would be a silent wrong answer
     stated = (dataset.metadata.env_id or TASK_ENVS[task]).partition("?")[0]

@@ -19,8 +19,8 @@ def load_log(run: Run | None, path: str | Path | None = None) -> Dataset:
 
     What the run was told is of its kind of file: another kind at `path` says what it holds itself.
     """
-    source = Path(path if path is not None else run.data if run is not None else "")
-    told = run is not None and bool(run.reading) and source.suffix == Path(run.data).suffix
+    source = path if path is not None else run.data if run is not None else ""
+    told = run is not None and bool(run.reading) and Path(source).suffix == Path(run.data).suffix
     return load(source, ReadOptions.from_json(run.reading) if run is not None and told else None)
 
 

@@ -13,6 +13,7 @@ from slater.data.formats.npz import NpzReader, NpzWriter
 from slater.data.formats.store import StoreReader, StoreWriter, is_store, settle
 from slater.data.formats.table_layout import TableWriter, parquet_files
 from slater.data.formats.tables import TableReader
+from slater.data.remote import is_address, local_copy
 from slater.encoding import is_table
 from slater.errors import InputError
 
@@ -49,7 +50,9 @@ _MAGIC = {b"\x89HDF\r\n\x1a\n": "dsrl", b"PAR1": "table"}
 
 
 def open_reader(path: Any, options: ReadOptions | None = None) -> Reader:
-    """Open a file of any known format, found by its name or its first bytes, or a frame in memory."""
+    """Open a file of any known format, found by its name or its first bytes, or a frame in memory; a file at
+    an address (`s3://bucket/log.csv`) is copied first.
+    """
     options = options or ReadOptions()
     if is_frame(path):
         return TableReader(path, options)
@@ -61,7 +64,7 @@ def open_reader(path: Any, options: ReadOptions | None = None) -> Reader:
     text = str(path)
     if text.startswith("minari:"):
         return MinariReader(text, options)
-    file = Path(path)
+    file = local_copy(text) if is_address(path) else Path(path)
     settle(file)
     if not file.exists():
         raise InputError(f"There is no file {path}.")
