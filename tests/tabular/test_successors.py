@@ -15,7 +15,7 @@ SIX = range(6)
 def problem(kind: str, seed: int, costs: int = 1) -> tuple[tab.CMDP, tab.Solution, tab.Counts]:
     """A problem of 10 states and 5 actions, discount .8, and what infinitely much half-optimal data say."""
     rng = np.random.default_rng(seed)
-    cmdp = tab.GENERATORS[kind](rng, costs=costs)
+    cmdp = tab.GENERATORS[kind](rng, **({} if kind == "coptidice" else {"costs": costs}))
     best = cmdp.solve()
     return cmdp, best, population(cmdp, tab.half_optimal_behaviour(cmdp, best))
 
@@ -23,15 +23,28 @@ def problem(kind: str, seed: int, costs: int = 1) -> tuple[tab.CMDP, tab.Solutio
 # -- PDOCRL ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "costs"), [("paper", 1), ("paper", 2), ("sparse", 1)])
+#: six kinds of problem: rounds, and the least share of the best reward in any of six draws
+KINDS = {
+    ("paper", 1): (2000, 0.98), ("paper", 2): (2000, 0.98), ("paper", 3): (8000, 0.96),
+    ("sparse", 1): (2000, 0.98), ("sparse", 2): (2000, 0.98), ("coptidice", 1): (8000, 0.98),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "costs"), KINDS)
 def test_pdocrl_reaches_the_optimum_on_its_limits(kind: str, costs: int) -> None:
+    """At 1.02 of every limit or less: .98 of the best reward on average, in each draw but of three costs."""
+    rounds, least = KINDS[kind, costs]
+    shares = []
     for seed in SIX:
         cmdp, best, data = problem(kind, seed, costs)
-        result = tab.PDOCRL().run(data)
+        result = tab.PDOCRL(rounds=rounds).run(data)
         J_R, J_C = result.policy.returns(cmdp)
-        assert J_R >= 0.98 * best.J_R, seed
+        assert least * best.J_R <= J_R, seed
         assert np.all(J_C / cmdp.limits <= 1.02), seed
         assert result.multiplier_bound > best.multipliers.sum()
+        shares.append([J_R / best.J_R, np.max(J_C / cmdp.limits)])
+    print(kind, costs, "mean, least, most:", *(f(shares, axis=0).round(3) for f in (np.mean, np.min, np.max)))
+    assert np.mean(shares, axis=0)[0] >= 0.98
 
 
 def test_a_lambda_that_sees_the_log_is_pinned_and_one_that_sees_the_weights_lags() -> None:
