@@ -105,3 +105,9 @@ def test_a_certificate_fits_a_phone_with_its_verdict_in_sight(costs, tmp_path, b
         assert all(left >= 0 and right <= WIDE and width > 0 for left, right, width in edges)
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_table_whose_words_do_not_fit_a_phone_is_a_card_per_row():
+    header = ("cost", "as given", "per episode", "per step", "discounted sum")
+    assert "class='cards'" in table(header, [("stockouts", "waste=10/week@1d", "20", "1.429", "142.9")])
+    assert "class='cards'" not in table(header[:3], [("stockouts", "waste=10/week@1d", "20")])

@@ -16,6 +16,8 @@ VERDICTS = {
 }  # fmt: skip
 #: for colours of `COLOURS`, what is as easily seen on a dark ground
 DARK = {"pass": "#48c9b0", "fail": "#ec7063", "abstain": "#f4d03f", "ink": "#e5e8e8", "line": "#7fb3d5"}
+#: letters beside each other on a screen of 390 pixels, in words that are not broken
+PHONE = 42
 STYLE = """
 :root{color-scheme:light dark;--ink:#1b2631;--rule:#ddd;--ground:#fff;--pass:#117a65;--fail:#b03a2e;
   --abstain:#8a6d0a;--line:#1b4f72}
@@ -50,13 +52,16 @@ img{max-width:100%}
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of plain texts; one of more than five columns is a card per row on a phone."""
+    """A table of plain texts; one too wide for a phone is a card per row there."""
+    rows = list(rows)
     head = "".join(f"<th>{escape(text)}</th>" for text in header)
     body = "".join(
         "<tr>" + "".join(_cell(name, text) for name, text in zip(header, row, strict=True)) + "</tr>"
         for row in rows
     )
-    kind = " class='cards'" if len(header) > 5 else ""
+    columns = zip(header, *rows, strict=True)
+    width = sum(max(len(word) for text in column for word in [*text.split(), ""]) for column in columns)
+    kind = " class='cards'" if len(header) > 5 or width > PHONE else ""
     return f"<table{kind}><tr>{head}</tr>{body}</table>"
 
 
