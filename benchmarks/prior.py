@@ -19,7 +19,6 @@ from typing import Any
 from unittest.mock import patch
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize
 
@@ -55,13 +54,13 @@ def measured(name: str, episodes: int, seed: int, folder: Path) -> dict[str, Any
     log, game, halves = trained(name, episodes, seed, folder)
     task, key, world = log.task, jax.random.key(0), world_of(name)
     policies = [one_of(log.candidates, k) for k in range(len(log.kinds))] + list(game)
-    apart, far = ope.divergences(policies, jnp.asarray(log.obs), log.whole, key)
+    acting = ope.acting_of(log, policies, key)
     values = outcomes_of(task, log.dynamics, policies, log.first, key)
     true = np.array([true_value(world, policy.export(task), 1000) for policy in policies])
     found = {
-        "values": values, "judges": ope.judges_of([None] * len(log.kinds) + list(halves)), "apart": apart,
-        "far": far, "shown": ope.shown(log, key), "sums": log.sums, "event": log.event, "tau": task.tau,
-        "past": log.past, "true": true * task.scale / (world.horizon * 0.01),
+        "values": values, "judges": ope.judges_of([None] * len(log.kinds) + list(halves)),
+        "acting": acting._asdict(), "shown": ope.shown(log, key), "sums": log.sums, "event": log.event,
+        "tau": task.tau, "past": log.past, "true": true * task.scale / (world.horizon * 0.01),
         "game": np.arange(len(policies)) >= len(log.kinds),
     }  # fmt: skip
     path.write_bytes(pickle.dumps(found))
@@ -75,8 +74,8 @@ def standardised(runs: list[dict[str, Any]], prior: ope.Prior, cost: bool) -> tu
         for u in range(1, run["true"].shape[1]) if cost else [0]:
             shown = [(k, did[:, u], said[u]) for k, did, said in run["shown"]]
             mean, covariance, _ = ope.conditioned(
-                run["values"][..., u], run["judges"], run["sums"][:, u], run["apart"], run["far"], shown,
-                prior, float(run["event"][u]) if u else None,
+                run["values"][..., [u, -1]], run["judges"], run["sums"][:, u], ope.Acting(**run["acting"]),
+                shown, prior, float(run["event"][u]) if u else None,
             )  # fmt: skip
             unit = float(run["tau"][u - 1]) if u else float(run["sums"][:, 0].std())
             variance = np.maximum(np.diag(covariance), 0.0) + (0.01 * unit) ** 2

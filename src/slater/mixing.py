@@ -22,6 +22,8 @@ __all__ = ["BestMixture", "best_mixture", "lp_weights", "robust_mixture"]
 
 F64 = NDArray[np.float64]
 
+#: relative excess of a limit that is none, but a solver's rounding
+SOLVED = 1e-7
 #: by how much the least excess is rounded up, so that the second program is feasible in floating point
 ROUNDING = 1e-9
 
@@ -94,16 +96,26 @@ def robust_mixture(
 
     mean: (K, 1+I), covariance: (1+I, K, K), reward first; limits: (I,); deviations: k_R and k_C. Errors that
     policies share do not average out, and what is best by luck of its estimate has a wide one. Where no
-    mixture keeps all bounds: the one with the least worst excess, relative to the limits' size, and among
-    those the best. prices: what one more unit of each limit would add to the objective; excess: relative, 0
-    if none.
+    mixture keeps all bounds, as many deviations are kept as can be: the surest mixture. Where no mixture
+    keeps the limits by its mean, the one with the least worst excess, relative to the limits' size, and among
+    those the best. prices: what one more unit of each limit would add to the objective; excess: of the bounds
+    of k_C deviations, relative, 0 if none.
     """
     size = np.maximum(np.abs(limits), 1e-3 * np.maximum(np.abs(mean[:, 1:]).max(axis=0), 1e-12))
     factors = [_factor(part) for part in covariance]
-    least, _ = _cone(mean, factors, limits, size, deviations, None)
-    excess = max(least[-1], 0.0)
-    room = limits + size * (excess * (1 + 1e-3) + 1e-6 if excess > 1e-7 else 0.0)
-    best, prices = _cone(mean, factors, room, size, deviations, 0.0)
+
+    def excess_of(k: float) -> float:
+        return max(_cone(mean, factors, limits, size, (deviations[0], k), None)[0][-1], 0.0)
+
+    excess = left = excess_of(most := deviations[1])
+    if excess > SOLVED:
+        left, surest, beyond = excess_of(0.0), 0.0, most
+        while left <= SOLVED and beyond - surest > 0.01 * most:
+            middle = (surest + beyond) / 2
+            surest, beyond = (middle, beyond) if excess_of(middle) <= SOLVED else (surest, middle)
+        most = surest
+    room = limits + size * (left * (1 + 1e-3) + 1e-6 if left > SOLVED else 0.0)
+    best, prices = _cone(mean, factors, room, size, (deviations[0], most), 0.0)
     kept = np.flatnonzero(best[:-1] >= least_weight)
     weights = np.zeros(len(mean))
     weights[kept] = best[kept] / best[kept].sum()

@@ -6,60 +6,70 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slater.deep.ope import posterior as posteriors
-from slater.deep.ope.posterior import COST_PRIOR, REWARD_PRIOR, Posterior, conditioned, judges_of, told
+from slater.deep.ope.posterior import (
+    COST_PRIOR,
+    REWARD_PRIOR,
+    Acting,
+    Posterior,
+    conditioned,
+    judges_of,
+    told,
+)
 from slater.limit_status import LimitStatus
 
 POLICIES, NETWORKS, ROLLOUTS = 6, 4, 30
 
 
 def said(seed, noise=0.3):
-    """Values (P, M, n) of a cost, divergences (P, P) and distances from the log's clone (P,)."""
+    """Values (P, M, n, 2) of a cost and of steps, and how the policies act."""
     rng = np.random.default_rng(seed)
     values = rng.uniform(0.5, 5, (POLICIES, 1, 1)) + noise * rng.normal(size=(POLICIES, NETWORKS, 1))
     values = np.maximum(values + 0.5 * rng.normal(size=(POLICIES, NETWORKS, ROLLOUTS)), 0.0)
     places = rng.uniform(0, 0.6, POLICIES)
     apart = np.abs(places[:, None] - places)
-    return values, apart, rng.uniform(0, 1, POLICIES)
+    acting = Acting(apart, rng.uniform(0, 1, POLICIES), np.zeros(POLICIES))
+    return np.stack([values, np.full_like(values, 20.0)], axis=-1), acting
 
 
 def shown(values, errors, count=20, seed=1):
     """What the first policies' episodes did: what was said of them, and an error."""
     rng = np.random.default_rng(seed)
-    middle = values.mean(axis=(1, 2))
+    middle = values[..., 0].mean(axis=(1, 2))
     return [(k, middle[k] + e + 0.1 * rng.normal(size=count), middle[k]) for k, e in enumerate(errors)]
 
 
 @settings(max_examples=50)
 @given(st.integers(0, 1000), st.lists(st.floats(-3, 3), max_size=4), st.sampled_from([None, 1.0, 20.0]))
 def test_covariances_are_symmetric_and_positive_semidefinite(seed, errors, event):
-    values, apart, far = said(seed)
+    values, acting = said(seed)
     prior = REWARD_PRIOR if event is None else COST_PRIOR
     logged = np.random.default_rng(0).gamma(2.0, size=100)
     mean, wide, scale = conditioned(
-        values, judges_of([None] * len(values)), logged, apart, far, shown(values, errors), prior, event
+        values, judges_of([None] * len(values)), logged, acting, shown(values, errors), prior, event
     )
     assert np.all(np.isfinite(mean))
     np.testing.assert_allclose(wide, wide.T, atol=1e-9)
     assert np.linalg.eigvalsh((wide + wide.T) / 2).min() >= -1e-8
-    assert scale in posteriors.SCALES
+    assert scale[0] in posteriors.SCALES
+    assert scale[1] in posteriors.SHARES
 
 
 @settings(max_examples=50)
 @given(st.integers(0, 1000), st.floats(-3, 3))
 def test_what_a_behaviour_did_moves_its_clone_there_and_widens_nothing(seed, error):
     """At a given sigma: the errors of the log also say how large that is."""
-    values, apart, far = said(seed)
+    values, acting = said(seed)
     logged = np.random.default_rng(0).gamma(2.0, size=100)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(posteriors, "SCALES", (1.0,))
         before, prior_wide, _ = conditioned(
-            values, judges_of([None] * len(values)), logged, apart, far, [], COST_PRIOR, 1.0
+            values, judges_of([None] * len(values)), logged, acting, [], COST_PRIOR, 1.0
         )
         seen = shown(values, [error])
         after, wide, _ = conditioned(
-            values, judges_of([None] * len(values)), logged, apart, far, seen, COST_PRIOR, 1.0
+            values, judges_of([None] * len(values)), logged, acting, seen, COST_PRIOR, 1.0
         )
-    np.testing.assert_allclose(before, values.mean(axis=(1, 2)))
+    np.testing.assert_allclose(before, values[..., 0].mean(axis=(1, 2)))
     assert np.all(np.diag(wide) <= np.diag(prior_wide) + 1e-9)
     found, wanted = after[0] - before[0], seen[0][1].mean() - before[0]
     assert found * wanted >= 0
@@ -67,21 +77,23 @@ def test_what_a_behaviour_did_moves_its_clone_there_and_widens_nothing(seed, err
 
 
 def test_who_acts_alike_moves_with_a_behaviour_and_others_less():
-    values, apart, far = said(3)
+    values, acting = said(3)
+    acting = acting._replace(far=0 * acting.far)
     values = np.repeat(values.mean(axis=(0, 1), keepdims=True), POLICIES, axis=0).repeat(NETWORKS, axis=1)
     logged = np.random.default_rng(0).gamma(2.0, size=100)
     seen = shown(values, [2.0], 200)
     mean, wide, _ = conditioned(
-        values, judges_of([None] * len(values)), logged, apart, 0 * far, seen, COST_PRIOR, 1.0
+        values, judges_of([None] * len(values)), logged, acting, seen, COST_PRIOR, 1.0
     )
-    moved = (mean - values.mean(axis=(1, 2)))[np.argsort(apart[0])]
+    order = np.argsort(acting.apart[0])
+    moved = (mean - values[..., 0].mean(axis=(1, 2)))[order]
     assert np.all(moved > 0)
     assert np.all(np.diff(moved) <= 1e-9)
-    assert np.all(np.diff(np.diag(wide)[np.argsort(apart[0])]) >= -1e-9)
+    assert np.all(np.diff(np.diag(wide)[order]) >= -1e-9)
 
 
 def test_errors_of_the_log_say_how_wrong_its_model_is():
-    values, apart, far = said(0, noise=0.05)
+    values, acting = said(0, noise=0.05)
     logged = np.random.default_rng(0).gamma(2.0, size=100)
     widths = []
     for size in (0.0, 3.0):
@@ -90,8 +102,7 @@ def test_errors_of_the_log_say_how_wrong_its_model_is():
             values,
             judges_of([None] * len(values)),
             logged,
-            apart,
-            far,
+            acting,
             shown(values, errors),
             COST_PRIOR,
             0.1,
@@ -103,7 +114,7 @@ def test_errors_of_the_log_say_how_wrong_its_model_is():
 
 @pytest.mark.parametrize("event", [None, 0.5, 10.0])
 def test_fewer_episodes_leave_more_open(event):
-    values, apart, far = said(0)
+    values, acting = said(0)
     prior = REWARD_PRIOR if event is None else COST_PRIOR
     logged = np.random.default_rng(0).gamma(2.0, size=400)
     few, many = (
@@ -112,8 +123,7 @@ def test_fewer_episodes_leave_more_open(event):
                 values,
                 judges_of([None] * len(values)),
                 own,
-                apart,
-                far,
+                acting,
                 shown(values, [0.2, 0.1], n),
                 prior,
                 event,
@@ -125,25 +135,27 @@ def test_fewer_episodes_leave_more_open(event):
 
 
 def test_what_was_never_seen_is_priced_as_one_event_and_more_far_from_the_log():
-    values, apart, far = said(0)
-    zero = 0.0 * values
-    logged = np.zeros(100)
-    found = [
-        np.sqrt(
-            np.diag(
-                conditioned(zero, judges_of([None] * len(zero)), logged, apart, away, [], COST_PRIOR, size)[1]
-            )
-        )
-        for size, away in ((1.0, 0 * far), (10.0, 0 * far), (10.0, 0 * far + 2.0))
-    ]
-    assert np.all(found[0] > 0)
-    np.testing.assert_allclose(found[1], 10 * found[0], rtol=1e-6)
-    assert np.all(found[2] > 2 * found[1])
+    values, acting = said(0)
+    nothing = values * [0.0, 1.0]
+
+    def widths(size, far=0.0, unseen=0.0):
+        own = Acting(acting.apart, np.full(POLICIES, far), np.full(POLICIES, unseen))
+        judges = judges_of([None] * POLICIES)
+        return np.sqrt(np.diag(conditioned(nothing, judges, np.zeros(100), own, [], COST_PRIOR, size)[1]))
+
+    near = widths(1.0)
+    assert np.all(near > 0)
+    np.testing.assert_allclose(widths(10.0), 10 * near, rtol=1e-6)
+    assert np.all(widths(1.0, far=2.0) > 2 * near)
+    # a step that nobody took may cost an event or not
+    np.testing.assert_allclose(widths(1.0, unseen=0.4), np.hypot(near, 0.5 * 0.4 * 20), rtol=1e-6)
 
 
 def test_status_is_within_by_the_bound_above_by_the_mean_and_else_not_known():
     mean = np.array([[5.0, 1.0], [9.0, 3.0]])
-    found = Posterior(mean, np.array([np.zeros((2, 2)), np.diag([0.04, 0.04])]), mean, np.ones(2), np.ones(2))
+    found = Posterior(
+        mean, np.array([np.zeros((2, 2)), np.diag([0.04, 0.04])]), mean, np.ones(2), np.ones((2, 2))
+    )
     alone = np.array([1.0, 0.0])
     # 95% are 2.13 deviations: Student's t with four degrees of freedom
     for limit, word in ((1.43, LimitStatus.WITHIN), (1.42, LimitStatus.NOT_KNOWN), (0.9, LimitStatus.ABOVE)):

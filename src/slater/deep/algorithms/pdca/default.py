@@ -5,9 +5,8 @@ showed that they fail on networks:
 
     log model  before the game the log is fitted, once for all runs on it: its behaviours, their clones and
                other candidates, its dynamics (`slater.deep.log_model`)
-    start      the log's candidates that are best at the limits' prices, then at a third of them (at three
-               times, where no mixture of candidates keeps the bounds), and those prices as multipliers; the
-               game goes on where the second ended
+    start      the log's candidate that is best at the limits' prices, and those prices as multipliers; then
+               the one that is best at the multipliers so far; the game goes on where the second ended
     rounds     Algorithm 1's order: iterations of the policy and its critics, then OPE of that policy, then
                one step of lambda; in closed loop a late or biased estimator is the whole error (`schedule`)
     primal     mirror descent in the log model (`slater.deep.game.player`), where 2E + A is A: the policy is
@@ -34,7 +33,7 @@ from numpy.typing import NDArray
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Config, Member, fit_phases
 from slater.deep.algorithms.pdca.config import PDCAConfig
-from slater.deep.algorithms.pdca.output import STARTS, PosteriorProgram, certificate
+from slater.deep.algorithms.pdca.output import LADDER, STARTS, PosteriorProgram, certificate
 from slater.deep.algorithms.pdca.paper import PaperPDCA
 from slater.deep.algorithms.pdca.schedule import Schedule
 from slater.deep.algorithms.registry import register
@@ -63,18 +62,18 @@ class PDCAState(eqx.Module):
 
     dynamics: in which the game is played
     player: pi, what it is held to and its critics; dual: lambda
-    starts: candidates that the game is played from, leaves with an axis S first
-    start_prices: (S, I) of the limits there; price_unit: (I,) what lambda is a multiple of
+    candidates: of the log, best at one price or another, leaves with an axis S first; values: (S, 1+I) of J
+    price_unit: (I,) what lambda is a multiple of
     aim: (I,) costs that lambda steers to, in J-units
     multiplier_mean: (I,) mean of the multipliers played, lambda_bar of the paper
-    estimate: (1+I,) the last pessimistic estimate of J(pi), in J-units of the scaled utilities
+    estimate: (1+I,) the last estimate of J(pi), in J-units of the scaled utilities
     """
 
     dynamics: Dynamics
     player: PlayerState
     dual: DualState
-    starts: PolicyNetwork
-    start_prices: Array
+    candidates: PolicyNetwork
+    values: Array
     price_unit: Array
     aim: Array
     multiplier_mean: Array
@@ -139,8 +138,8 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             dynamics=empty(jax.eval_shape(lambda: random_dynamics(task, self.log_model.dynamics))),
             player=player,
             dual=self.dual.init(task.costs),
-            starts=empty(player.policy, STARTS),
-            start_prices=jnp.zeros((STARTS, task.costs)),
+            candidates=empty(player.policy, len(LADDER)),
+            values=jnp.zeros((len(LADDER), 1 + task.costs)),
             price_unit=jnp.ones(task.costs),
             aim=jnp.array(task.tau),
             multiplier_mean=jnp.zeros(task.costs),
@@ -150,12 +149,15 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
     def prepared(
         self, task: Task, state: PDCAState, dataset: Dataset | StoredDataset, tick: Tick
     ) -> PDCAState:
-        """With starts, prices, what to aim at and the dynamics from the log model."""
+        """With candidates, prices, what to aim at and the dynamics from the log model."""
         found = self.output.starts(task, dataset, tick)
-        prices, unit, aim = (jnp.asarray(x, jnp.float32) for x in (found.prices, found.unit, found.aim))
+        prices, unit, aim, values = (
+            jnp.asarray(x, jnp.float32) for x in (found.prices, found.unit, found.aim, found.values)
+        )
+        lam = jnp.clip(prices / unit, 1e-3, 0.9 * self.config.multiplier_bound)
         state = replace(
-            state, dynamics=found.dynamics, starts=found.policies, start_prices=prices, price_unit=unit,
-            aim=aim,
+            state, dynamics=found.dynamics, candidates=found.policies, values=values, price_unit=unit,
+            aim=aim, dual=self.dual.restart(state.dual, lam),
         )  # fmt: skip
         # buffers of its own: a chunk reuses those of its state, and the log model stays
         return jax.tree.map(jnp.array, state)
@@ -177,8 +179,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         if phase == "ope":  # h(s0, pi) by every network of the model; lambda moves by h - tau
             key_first = draw_keys(key).s0
             h = values_of(task, state.dynamics, state.player.policy, batch.s0, key_first)
-            # the mean reward, and the largest of every cost
-            estimate = jnp.append(jnp.mean(h[:, 0]), jnp.max(h[:, 1:], axis=0))
+            estimate = jnp.mean(h, axis=0)
             outcome = Outcome(estimate[0], estimate[1:], state.aim, 1e-3 / (1.0 - task.gamma))
             # lambda_bar is over the multipliers that were played, before this move
             played, mean = state.dual.lam * state.price_unit, state.multiplier_mean
@@ -188,20 +189,16 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         return state, metrics | _of_game(task, state)
 
     def _started(self, state: PDCAState, step: Array) -> PDCAState:
-        """The players at the start of the part that begins with iteration `step`: at a candidate of the log,
-        or, when all were had, where they are, and held to that.
+        """The policy at the start of the part that begins with iteration `step`: at the candidate of the log
+        that is best at lambda, or, when all starts were had, where it is; and held to that.
         """
-        number = self.schedule.start(step)
-        fresh = self.schedule.part(step) == number
-
-        def at_start(new: Any, own: Any) -> Any:
-            return jax.tree.map(lambda x, y: jnp.where(fresh, x, y), new, own)
-
-        prices = state.start_prices[number] / state.price_unit
-        bounded = jnp.clip(prices, 1e-3, 0.9 * self.config.multiplier_bound)
-        policy = at_start(jax.tree.map(lambda leaf: leaf[number], state.starts), state.player.policy)
-        dual = at_start(self.dual.restart(state.dual, bounded), state.dual)
-        return replace(state, player=self.player.start(state.player, policy), dual=dual)
+        worth = state.values @ jnp.append(1.0, -state.dual.lam * state.price_unit)
+        fresh = self.schedule.part(step) == self.schedule.start(step)
+        policy = jax.tree.map(
+            lambda leaf, own: jnp.where(fresh, leaf[jnp.argmax(worth)], own),
+            state.candidates, state.player.policy,
+        )  # fmt: skip
+        return replace(state, player=self.player.start(state.player, policy))
 
     # -- the output ---------------------------------------------------------------------------------------
 
@@ -214,7 +211,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         return self.schedule.ends_round(done)
 
     def estimates(self, task: Task, state: PDCAState) -> tuple[float, ...]:
-        """The pessimistic estimate of J(pi), reward first."""
+        """The last estimate of J(pi), reward first."""
         del task
         return tuple(float(x) for x in state.estimate)
 

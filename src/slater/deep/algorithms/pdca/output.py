@@ -25,7 +25,7 @@ from slater.limit_status import LimitStatus
 from slater.mixing import BestMixture, robust_mixture
 from slater.runs.result import from_log
 
-__all__ = ["STARTS", "PosteriorProgram", "Starts", "certificate"]
+__all__ = ["LADDER", "STARTS", "PosteriorProgram", "Starts", "certificate"]
 
 F64 = NDArray[np.float64]
 
@@ -33,14 +33,15 @@ F64 = NDArray[np.float64]
 class Starts(NamedTuple):
     """Where a game is begun.
 
-    policies: S candidates of the log, leaves with an axis S first
-    prices: (S, I) of the limits at each, in J-units of the scaled utilities
+    policies: S candidates of the log, each the best at some multiple of the prices, leaves with an axis S
+    first; values: (S, 1+I) of J; prices: (I,) of the limits, in J-units of the scaled utilities
     aim: (I,) costs of which the bounds keep the limits, in J-units; unit: (I,) of prices, the best return of
     a candidate over the limit
     dynamics: of the log model
     """
 
     policies: PolicyNetwork
+    values: F64
     prices: F64
     aim: F64
     unit: F64
@@ -80,11 +81,9 @@ class PosteriorProgram:
         )
 
     def starts(self, task: Task, dataset: Dataset | StoredDataset, tick: Tick) -> Starts:
-        """The candidates that are best at the prices of the limits, and where these are off: at less where
-        candidates can keep the limits by their bounds, so that reward is what is sought, else at more. The
-        prices are those of costs at which the bounds would keep the limits, in the best mixture of all
-        candidates by their means: bounds themselves are for the choice at the end, and price what is not
-        known.
+        """The candidates that are best at the prices of the limits and where these are off. The prices are
+        those of costs at which the bounds would keep the limits, in the best mixture of all candidates by
+        their means: bounds themselves are for the choice at the end, and price what is not known.
         """
         log = self._log(task, dataset, tick)
         found = posterior_of(log)
@@ -95,11 +94,10 @@ class PosteriorProgram:
         size = np.maximum(limits, 0.05 * np.maximum(np.abs(found.mean[:, 1:]).max(axis=0), 1e-9))
         unit = np.maximum(np.abs(found.mean[:, 0]).max(), 1e-9) / size
         prices = robust_mixture(found.mean, found.covariance, aim, (0.0, 0.0)).prices
-        other = PRICE_STEP if best.excess > 0 else 1.0 / PRICE_STEP
-        prices = np.maximum(prices, LEAST_PRICE * unit) * np.array([[1.0], [other]])
-        which = np.argmax(found.mean[:, :1] - found.mean[:, 1:] @ prices.T, axis=0)
+        prices = np.maximum(prices, LEAST_PRICE * unit)
+        which = np.argmax(found.mean[:, :1] - found.mean[:, 1:] @ np.outer(prices, LADDER), axis=0)
         policies = jax.tree.map(lambda leaf: leaf[which], log.candidates)
-        return Starts(policies, prices, aim, unit, log.dynamics)
+        return Starts(policies, found.mean[which], prices, aim, unit, log.dynamics)
 
     def check(self, task: Task, dataset: Dataset | StoredDataset) -> Check:
         """The log's own candidates, as members to weigh."""
@@ -126,11 +124,7 @@ class PosteriorProgram:
         halves = [played_in.get(members[k].step) for k in played]
         found = posterior_of(check.evidence.log, [policies[k] for k in played], halves)
         tick("estimates of all policies", 1, 1)
-        order = np.argsort([*logged, *played])
-        found = Posterior(
-            found.mean[order], found.covariance[:, order][:, :, order], found.said[order],
-            found.length[order], found.scale,
-        )  # fmt: skip
+        found = found.of(np.argsort([*logged, *played]))
         check.evidence.posterior = found
         weights = self._chosen(task, found).weights
         check.evidence.report.update(self._said(task, check.evidence.log, found, weights, logged))
@@ -153,11 +147,7 @@ class PosteriorProgram:
         bound = task.unscaled(mean + deviations_at(self.confidence) * deviation)[1:]
         if counts_episodes(task):
             bound = np.array([task.units.rescale(x, "discounted", "episode") for x in bound])
-        own = Posterior(
-            found.mean[logged], found.covariance[:, logged][:, :, logged], found.said[logged],
-            found.length[logged], found.scale,
-        )  # fmt: skip
-        alone = self._chosen(task, own).weights
+        alone = self._chosen(task, found.of(logged)).weights
         return {
             "posterior": {
                 "confidence": self.confidence, "scale": found.scale.tolist(),
@@ -178,9 +168,9 @@ class PosteriorProgram:
         ]
 
 
-#: starts of a game, the second at so many times the prices of the first, or a share of them; the least price,
-#: in units of the best return over the limit: a limit that does not bind at the log's mixture may bind later
-STARTS, PRICE_STEP, LEAST_PRICE = 2, 3.0, 0.01
+#: starts of a game; multiples of the prices at which candidates are kept for it; the least price, in units of
+#: the best return over the limit: a limit that does not bind at the log's mixture may bind later
+STARTS, LADDER, LEAST_PRICE = 2, 3.0 ** np.arange(-3, 4), 0.01
 #: standard deviations of its return that count against a mixture
 REWARD_DEVIATIONS = 1.0
 
