@@ -6,7 +6,7 @@ Gaussian, per utility, with the covariance
     K(i, k) = kappa S(i, k)                                 S: networks on halves of the episodes disagree
             + sigma^2 |m_i| |m_k| R(i, k)                   what all networks get wrong alike
             + sqrt(v_i v_k) R(i, k)                         too few events: v_i = eta s (m_i + s / E) / E_i
-            + (zeta s)^2 T_i u_i T_k u_k R(i, k)            what nobody did
+            + (zeta s)^2 T_i u_i T_k u_k R(i, k)            what next to nobody did
     R(i, k) = (1 + exp(-D(i, k) / l)) / 2                   D: how differently two policies act on the log's
     states
 
@@ -15,9 +15,9 @@ policies that act differently is mostly chance (localisation, as in ensemble Kal
 
 With E episodes in the log, E_i = E exp(-KL(pi_i || the log's clone)) of them that speak of pi_i, and s the
 size of an event (the mean square of a step's cost over its mean): what was never seen is priced as one event
-of that size. u_i is the share of pi_i's T_i steps that nobody took: actions more than N times as likely under
-pi_i as under the clones of the log and of its behaviours, so that of N rows less than one speaks of them. For
-the reward, |m| is the spread of the log's returns, and there is no event.
+of that size. u_i is the share of pi_i's T_i steps that next to nobody took: actions more than sqrt(N) times as
+likely under pi_i as under the clones of the log and of its behaviours, N rows, which is where weights would
+be cut (Ionides 2008). For the reward, |m| is the spread of the log's returns, and there is no event.
 
 A policy that was searched for in the model of one half of the log is lucky there: its m is what the networks
 of the other half say, whose error has twice the variance, and nothing in common with that of the first half:
@@ -30,8 +30,8 @@ and tau are in this log, those errors say as well: they are those of highest evi
 prior. At last the log's first states are a sample of all, which adds the covariance of means over them, from
 all episodes.
 
-kappa, sigma, eta, l, tau were learned on small worlds of known truth (`python -m benchmarks.prior`); zeta is
-the standard deviation of a chance of which nothing is known.
+kappa, sigma, eta, l, tau were learned on small worlds of known truth (`python -m benchmarks.prior`). zeta, the
+standard deviation of a step's chance to cost of which nothing is known, was chosen on the world `resonance`.
 
 A standard deviation is an estimate, too, and what was chosen is where it errs. So bounds count deviations by
 Student's t: on 31 random tasks the worst cost of what was chosen lay beyond 1.64 deviations in 5, beyond 2.1
@@ -84,7 +84,7 @@ SCALES, SHARES, SCALE_SPREAD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.25, 0.5, 1.0,
 #: episodes that the spread of the whole log counts for in that of a behaviour's
 SPREAD_EPISODES = 4
 #: zeta, see the module's text
-UNSEEN = 0.5
+UNSEEN = 0.1
 #: degrees of freedom of the t by which bounds count standard deviations
 TAILS = 4.0
 #: nats per step beyond which a policy has no share of the log at all
@@ -254,7 +254,7 @@ class Acting(NamedTuple):
     """How P policies act at the log's states, beside each other and beside those who acted in the log.
 
     apart: Jensen-Shannon divergences, (P, P), at most log 2 each; far: KL(policy || the log's clone), (P,);
-    both in nats per step; unseen: the share of steps that nobody took, (P,)
+    both in nats per step; unseen: the share of steps that next to nobody took, (P,)
     """
 
     apart: F64
@@ -277,7 +277,7 @@ def acting_of(log: LogModel, policies: Sequence[PolicyNetwork], key: Array) -> A
     often = np.bincount(labels[labels >= 0], minlength=log.whole)
     shares = 0.5 * np.append(often / often.sum(), 1.0)
     logged = np.logaddexp.reduce(density[: len(shares)] + np.log(shares)[:, None, None], axis=0)
-    cut = np.log(max(float(log.sums[:, -1].sum()), 1.0))
+    cut = 0.5 * np.log(max(float(log.sums[:, -1].sum()), 1.0))
     return Acting(
         np.maximum(0.5 * (half + half.T), 0.0), np.mean(self - density[log.whole], axis=-1),
         np.mean(self - logged > cut, axis=-1),
