@@ -148,7 +148,8 @@ def test_what_was_never_seen_is_priced_as_one_event_and_more_far_from_the_log():
     np.testing.assert_allclose(widths(10.0), 10 * near, rtol=1e-6)
     assert np.all(widths(1.0, far=2.0) > 2 * near)
     # a step that nobody took may cost an event
-    np.testing.assert_allclose(widths(1.0, unseen=0.4), np.hypot(near, posteriors.UNSEEN * 0.4 * 20), rtol=1e-6)
+    more = posteriors.UNSEEN * 0.4 * 20
+    np.testing.assert_allclose(widths(1.0, unseen=0.4), np.hypot(near, more), rtol=1e-6)
 
 
 def test_status_is_within_by_the_bound_above_by_the_mean_and_else_not_known():

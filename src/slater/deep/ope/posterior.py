@@ -15,9 +15,9 @@ policies that act differently is mostly chance (localisation, as in ensemble Kal
 
 With E episodes in the log, E_i = E exp(-KL(pi_i || the log's clone)) of them that speak of pi_i, and s the
 size of an event (the mean square of a step's cost over its mean): what was never seen is priced as one event
-of that size. u_i is the share of pi_i's T_i steps that next to nobody took: actions more than sqrt(N) times as
-likely under pi_i as under the clones of the log and of its behaviours, N rows, which is where weights would
-be cut (Ionides 2008). For the reward, |m| is the spread of the log's returns, and there is no event.
+of that size. u_i is the share of pi_i's T_i steps that next to nobody took: actions more than sqrt(N) times
+as likely under pi_i as under the clones of the log and of its behaviours, N rows, which is where weights
+would be cut (Ionides 2008). For the reward, |m| is the spread of the log's returns, and there is no event.
 
 A policy that was searched for in the model of one half of the log is lucky there: its m is what the networks
 of the other half say, whose error has twice the variance, and nothing in common with that of the first half:
@@ -30,8 +30,8 @@ and tau are in this log, those errors say as well: they are those of highest evi
 prior. At last the log's first states are a sample of all, which adds the covariance of means over them, from
 all episodes.
 
-kappa, sigma, eta, l, tau were learned on small worlds of known truth (`python -m benchmarks.prior`). zeta, the
-standard deviation of a step's chance to cost of which nothing is known, was chosen on the world `resonance`.
+kappa, sigma, eta, l, tau were learned on small worlds of known truth (`python -m benchmarks.prior`). zeta,
+the standard deviation of a chance to cost of which nothing is known, was chosen on the world `resonance`.
 
 A standard deviation is an estimate, too, and what was chosen is where it errs. So bounds count deviations by
 Student's t: on 31 random tasks the worst cost of what was chosen lay beyond 1.64 deviations in 5, beyond 2.1
