@@ -61,7 +61,7 @@ class DynamicsSettings:
     levels: int = 6
     """values of a column that has levels at most; 0: no column has; 1: observations are one-hot
     (`slater.deep.log_model.columns.levels_of`)"""
-    epochs: float = 60.0
+    epochs: float = 30.0
     """times that every row is seen by each network, within `steps`"""
     steps: tuple[int, int] = (1_500, 8_000)
     """iterations at least and at most"""
