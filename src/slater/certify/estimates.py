@@ -72,8 +72,9 @@ def made_with() -> dict[str, Any]:
 
     record = {
         "log_model": [logs.VERSION, dataclasses.asdict(settings_of())],
-        "posterior": [posterior.COST_PRIOR, posterior.REWARD_PRIOR, posterior.SCALES, posterior.SCALE_SPREAD,
-                      posterior.FARTHEST, posterior.TAILS],
+        "posterior": [posterior.COST_PRIOR, posterior.REWARD_PRIOR, posterior.SCALES, posterior.SHARES,
+                      posterior.SCALE_SPREAD, posterior.SPREAD_EPISODES, posterior.UNSEEN, posterior.FARTHEST,
+                      posterior.TAILS],
         "rollouts": [rollouts.STEPS, rollouts.LEAST, rollouts.MOST],
         "default": dataclasses.asdict(PDCAConfig()),
     }  # fmt: skip

@@ -151,10 +151,27 @@ def test_other_policies_their_order_and_kinds_do_not_matter(log, gamble):
     np.testing.assert_allclose(posterior_of(other).mean, alone.mean, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("limit", "step"), [("50", 1 / 3), ("0", 3.0)], ids=["kept", "not kept"])
-def test_the_second_game_starts_at_the_side_that_lacks(folder, gamble, limit, step):
-    """Reward, where candidates keep the limit by its bound: at lower prices; else safety, at higher ones."""
+@pytest.mark.parametrize("price", [0.01, 1.0, 3.0])
+def test_a_game_starts_at_the_candidate_that_is_best_at_its_prices(folder, gamble, log, price):
+    """The first two parts; the third goes on where the second ended."""
     algorithm = algorithm_of(read_run(folder))
-    task = algorithm.task(gamble, resolve_limits([limit], gamble.cost_names))
-    found = algorithm.output.starts(task, gamble, lambda *told: None)
-    np.testing.assert_allclose(found.prices[1], step * found.prices[0])
+    task = algorithm.task(gamble, resolve_limits(["1"], gamble.cost_names))
+    empty = algorithm.init(task, jax.random.key(0))
+    state = algorithm.prepared(task, empty, gamble, lambda *told: None)
+    lam = state.dual.lam * price
+    state = replace(state, dual=algorithm.dual.restart(state.dual, lam))
+    values = np.asarray(state.values)
+    worth = values[:, 0] - values[:, 1:] @ np.asarray(state.dual.lam * state.price_unit)
+    best = jax.tree.map(lambda leaf: leaf[int(np.argmax(worth))], state.candidates)
+    # of all candidates of the log too: one is kept for every price
+    found = posterior_of(log)
+    every = found.mean[:, 0] - found.mean[:, 1:] @ np.asarray(state.dual.lam * state.price_unit)
+    assert worth.max() == pytest.approx(every.max(), rel=1e-4, abs=1e-5)
+    length = algorithm.schedule.part_length
+    for part in (0, 1):
+        began = algorithm._started(state, jax.numpy.asarray(part * length)).player
+        for policy in (began.policy, began.anchor):
+            jax.tree.map(np.testing.assert_array_equal, policy, best)
+    later = algorithm._started(state, jax.numpy.asarray(2 * length)).player
+    jax.tree.map(np.testing.assert_array_equal, later.policy, state.player.policy)
+    jax.tree.map(np.testing.assert_array_equal, later.anchor, state.player.policy)
