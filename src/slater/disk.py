@@ -102,6 +102,8 @@ def typed(kind: Any, value: Any) -> Any:
 
     A KeyError names a field that is missing; what does not fit is a ValueError, TypeError or AttributeError.
     """
+    if is_dataclass(value):  # read already
+        return value
     parts = get_args(kind)
     if is_dataclass(kind):
         hints = get_type_hints(kind)

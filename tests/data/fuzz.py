@@ -159,7 +159,9 @@ def _run(folder, kind):
         "limits": records, "scale": [1.0, 0.5], "action_low": [-1.0], "action_high": [1.0],
         "identity": "cd",
     }  # fmt: skip
-    run = Run("pdca", ("wear=20",), {"steps": 60}, data="log.csv", reading={"missing": "drop"})
+    run = Run(
+        "pdca", (Limit.episode(20, "wear"),), {"steps": 60}, data="log.csv", reading={"missing": "drop"}
+    )
     write_record(folder, run, _Config(), task, "bullet/BallRun")
     sums = {"reward": 1.5, "wear": 3.25}
     members = (Member(20, "iterate", 0.25, sums), Member(40, "iterate", 0.75, sums))

@@ -80,7 +80,7 @@ def test_the_length_of_a_step_is_kept_with_the_data_and_used(tmp_path, capsys):
     (limit,) = result.limits
     assert limit.given == "cost=20/day@1h"
     assert limit.episode == pytest.approx(20 / 24 * 10)
-    assert slater.runs.open_run(tmp_path / "run").run.limits == ("cost=20/day@1h",)
+    assert slater.runs.open_run(tmp_path / "run").run.limit_texts == ("cost=20/day@1h",)
     capsys.readouterr()
     assert main(["data", "info", str(tmp_path / "b.npz"), "--limit", "20/day"]) == 0
     assert "20/day@1h" in capsys.readouterr().out

@@ -20,7 +20,7 @@ from .example import RECORD, RESULT, write_run
 
 def test_a_run_is_read_typed(tmp_path):
     saved = open_run(write_run(tmp_path / "run"))
-    assert (saved.run.algorithm, saved.run.limits, saved.record.steps) == ("pdca", ("cost=20",), 200)
+    assert (saved.run.algorithm, saved.run.limit_texts, saved.record.steps) == ("pdca", ("cost=20",), 200)
     assert saved.task.units.horizon == 200
     assert saved.metrics.step == last_step(saved.folder) == 200
     assert saved.metrics.last("eval/") == {"eval/cost": 3.0}

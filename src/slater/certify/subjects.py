@@ -84,8 +84,8 @@ class Origin:
 
         task, made = run.task, run.run
         return cls(
-            task.costs, made.limits, task.gamma, task.horizon, {}, made.data, made.reading, made.fingerprint,
-            None, read_held_out(run.folder),
+            task.costs, made.limit_texts, task.gamma, task.horizon, {}, made.data, made.reading,
+            made.fingerprint, None, read_held_out(run.folder),
             "clone" if find(made.algorithm, made.preset).imitates else "played",
         )  # fmt: skip
 

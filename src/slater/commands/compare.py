@@ -115,11 +115,11 @@ def _row(saved: SavedRun, env: str | None) -> dict[str, Any]:
     return row
 
 
-def _alike(saved: SavedRun) -> str:
+def _but_for_seed(saved: SavedRun) -> str:
     """What runs have in common that differ in the seed alone: settings as decided, limits, data."""
     run = saved.run
     return json.dumps(
-        [run.algorithm, run.preset, run.limits, saved.record.config, run.fingerprint], sort_keys=True,
+        [run.algorithm, run.preset, run.limit_texts, saved.record.config, run.fingerprint], sort_keys=True,
         default=str,
     )  # fmt: skip
 
@@ -128,7 +128,7 @@ def _means(finished: Sequence[SavedRun], rows: Sequence[Mapping[str, Any]]) -> l
     """A line for every group of runs that differ in the seed alone."""
     groups: dict[tuple[str, Any], list[Mapping[str, Any]]] = {}
     for saved, row in zip(finished, rows, strict=True):
-        groups.setdefault((_alike(saved), row.get("env")), []).append(row)
+        groups.setdefault((_but_for_seed(saved), row.get("env")), []).append(row)
     lines = []
     for (_, env), group in groups.items():
         seeds = {row["seed"] for row in group}

@@ -99,12 +99,13 @@ def _train(data: Dataset, options: DemoArgs) -> Result:
     from slater.deep.engine.progress import shown
     from slater.envs import make
     from slater.jobs.sweep import TrainJob
+    from slater.limits import resolve_limits
 
     make(ENV).close()  # without the simulator, say so before minutes of training
     if is_run(options.out):
         before = read_run(options.out)
         if (before.seed, before.limits, before.settings.get("steps")) != (
-            options.seed, _limits(data, options), options.steps,
+            options.seed, resolve_limits(options.limit, data.cost_names), options.steps,
         ):  # fmt: skip
             raise InputError(f"{options.out} holds another run; choose another folder with --out.")
     job = TrainJob(
@@ -112,12 +113,6 @@ def _train(data: Dataset, options: DemoArgs) -> Result:
         options={"env": ENV, "eval_every": EVERY, "eval_episodes": 5, "data": str(ballcircle())},
     )  # fmt: skip
     return job.into_folder(data, shown())
-
-
-def _limits(data: Dataset, options: DemoArgs) -> tuple[str, ...]:
-    from slater.limits import resolve_limits
-
-    return tuple(map(str, resolve_limits([options.limit], data.cost_names)))
 
 
 def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) -> None:

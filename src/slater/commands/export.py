@@ -47,7 +47,7 @@ def run(args: list[str]) -> int:
         saved = open_run(path)
         contract = {
             "algorithm": saved.run.algorithm,
-            "limits": list(saved.run.limits),
+            "limits": list(saved.run.limit_texts),
             "data_fingerprint": saved.run.fingerprint,
             "estimates": saved.result.sums(),
             "limit_status": dict(saved.result.limit_status),

@@ -9,7 +9,7 @@ from typing import Any
 from slater.commands.reading import Reading
 from slater.commands.train_options import Options
 from slater.errors import InputError
-from slater.limits import Limit, resolve_limits
+from slater.limits import resolve_limits
 from slater.pairs import parse_pairs
 from slater.runs import Record
 
@@ -42,8 +42,8 @@ def refuse_changes(options: Options, given: frozenset[str], record: Record) -> N
         before: Any
         now: Any
         if name == "limit":
-            costs = [Limit.parse(text).cost or "" for text in run.limits]
-            before, now = " ".join(run.limits), " ".join(map(str, resolve_limits(options.limit, costs)))
+            costs = [limit.cost or "" for limit in run.limits]
+            before, now = " ".join(run.limit_texts), " ".join(map(str, resolve_limits(options.limit, costs)))
         elif name == "set":
             for setting, value in parse_pairs(options.set).items():
                 _refuse_setting(record, setting, value)

@@ -76,7 +76,7 @@ def run_row(folder: Path) -> dict[str, Any]:
 def identity_of(saved: SavedRun) -> dict[str, Any]:
     """What a run is, for a row of a table."""
     run = saved.run
-    limits = " ".join(run.limits)
+    limits = " ".join(run.limit_texts)
     return {"algorithm": run.algorithm, "preset": run.preset or "", "limits": limits, "seed": run.seed}
 
 

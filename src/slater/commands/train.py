@@ -41,7 +41,7 @@ def run(args: list[str]) -> int:
     for name in sorted(given & {"eval_every", "eval_episodes"}) if options.env is None else ():
         raise InputError(f"--{name.replace('_', '-')} is of rollouts while training; name --env too.")
     if swept:
-        folder = options.out or _said(new_run_folder(_name(options, "sweep")), None)
+        folder = options.out or _announced(new_run_folder(_name(options, "sweep")), None)
         return sweep(replace(options, out=folder))
     return exit_code(lambda: _train(options), options.require_limits)
 
@@ -51,7 +51,7 @@ def _name(options: Options, *words: str) -> str:
     return "-".join([options.algorithm, Path(str(options.data)).stem, *words])
 
 
-def _said(folder: Path, out: Path | None) -> Path:
+def _announced(folder: Path, out: Path | None) -> Path:
     """The folder; where it is of our choice, said."""
     if out is None:
         print(f"slater: results go to {folder}", file=sys.stderr)
@@ -78,9 +78,9 @@ def _train(options: Options) -> list[Path]:
     limits, settings, seed = run_of_point(options, {})
     with folder_for(options.out, _name(options)) as folder:
         train(
-            options.algorithm, data, limits, _said(folder, options.out), seed=seed, preset=options.preset,
-            hold_out=options.hold_out, watcher=_watcher(options, folder), options=run_options(options),
-            **settings,
+            options.algorithm, data, limits, _announced(folder, options.out), seed=seed,
+            preset=options.preset, hold_out=options.hold_out, watcher=_watcher(options, folder),
+            options=run_options(options), **settings,
         )  # fmt: skip
     if options.hold_out is not None:
         print_verdicts([folder], data, fit=not options.no_estimate)

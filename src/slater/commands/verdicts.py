@@ -19,7 +19,7 @@ def print_verdicts(folders: Sequence[Path], whole: Any, *, fit: bool) -> None:
     from a verdict.
     """
     from slater.certify.estimates import NOT_FITTED
-    from slater.certify.judge import certify
+    from slater.certify.judge import certify, find_policy
 
     if not folders:
         return
@@ -30,10 +30,11 @@ def print_verdicts(folders: Sequence[Path], whole: Any, *, fit: bool) -> None:
     for folder in folders:
         name = f"{folder.name}: " if several else ""
         try:
-            found = certify(folder, whole, candidates=len(folders), fit=False)
+            subject = find_policy(folder)
+            found = certify(subject, whole, candidates=len(folders), fit=False)
             # a fit takes half a minute, which is spent only where it could decide something
             if fit and any(gate.name == NOT_FITTED for limit in found.limits for gate in limit.gates):
-                found = certify(folder, whole, candidates=len(folders))
+                found = certify(subject, whole, candidates=len(folders))
             lines = [str(limit) for limit in found.limits]
         except InputError as error:  # a policy that the log alone cannot judge, as one with memory
             lines = [f"ABSTAIN  {error}"]

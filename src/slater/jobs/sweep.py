@@ -147,7 +147,7 @@ def _facts(run: Run) -> dict[str, Any]:
     from slater.deep.engine.folder import algorithm_of
 
     facts = {name: value for name, value in dataclasses.asdict(run).items() if name not in _WITHOUT_EFFECT}
-    facts["data"] = facts.pop("fingerprint")
+    facts |= {"data": facts.pop("fingerprint"), "limits": run.limit_texts}
     return {**facts, **dataclasses.asdict(algorithm_of(run).config)}
 
 

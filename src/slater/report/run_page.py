@@ -47,7 +47,7 @@ def _comparison(runs: Sequence[SavedRun]) -> str:
         beside = _beside(run)
         rows.append(
             (str(run.folder), beside[0].verdict if beside is not None and beside[1] else "",
-             run.run.algorithm, " ".join(run.run.limits), str(run.run.seed),
+             run.run.algorithm, " ".join(run.run.limit_texts), str(run.run.seed),
              "done" if run.finished else f"after {run.metrics.step:,} steps", estimated, measured)
         )  # fmt: skip
     header = (

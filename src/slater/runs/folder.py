@@ -155,9 +155,10 @@ class SavedRun:
         path, run, task = kept_path(self.folder, member.step), self.run, self.task
         policy = load(path)
         said = getattr(policy, "contract", None)
-        own = (member.step, run.algorithm, run.seed, run.limits, run.fingerprint, task.gamma, task.horizon)
-        if said is None or own != (
+        if said is None or (
             said.steps, said.algorithm, said.seed, said.limits, said.fingerprint, said.gamma, said.horizon
+        ) != (
+            member.step, run.algorithm, run.seed, run.limit_texts, run.fingerprint, task.gamma, task.horizon
         ):  # fmt: skip
             raise InputError(f"{path} is not the policy that the run kept there; put back what was there.")
         return policy

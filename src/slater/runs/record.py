@@ -14,7 +14,7 @@ from typing import Any
 from slater import __version__
 from slater.disk import read_json, typed, write_json
 from slater.errors import InputError
-from slater.limits import Units
+from slater.limits import Limit, Units
 from slater.runs.result import RESULT, LimitRecord
 
 __all__ = [
@@ -30,7 +30,7 @@ class Run:
     """What defines a run, all of it: the same `Run` gives the same bits (on the same machine).
 
     algorithm, preset, settings: by name; settings overrule the preset
-    limits: texts as on the command line, one per cost
+    limits: one per cost, named; texts as on the command line in the file
     data: where the dataset is from, as a path or a remark; fingerprint: its SHA-256
     log_every, checkpoint_every: iterations; env, eval_every, eval_episodes: rollouts while training
     reading: how the file was read, as `slater.data.ReadOptions.to_json` gives it (columns, missing values)
@@ -39,7 +39,7 @@ class Run:
     """
 
     algorithm: str
-    limits: tuple[str, ...]
+    limits: tuple[Limit, ...]
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     preset: str | None = None
     seed: int = 0
@@ -64,6 +64,11 @@ class Run:
             raise InputError(f"memory must be a positive number of GB, not {self.memory}.")
         if not 0 <= self.seed < 2**32:  # what JAX keeps of a seed: larger ones would repeat smaller ones
             raise InputError(f"the seed must be from 0 to {2**32 - 1}, not {self.seed}.")
+
+    @property
+    def limit_texts(self) -> tuple[str, ...]:
+        """The limits as on the command line."""
+        return tuple(map(str, self.limits))
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,7 @@ def _run(record: Mapping[str, Any]) -> Run:
             raise ValueError(f"{name!r} is not known to this version")
         if not isinstance(value, _KINDS[name]) or (isinstance(value, bool) and bool not in _KINDS[name]):
             raise ValueError(f"{name} is {value!r}")
-    return Run(**{**record, "limits": tuple(map(str, record["limits"]))})
+    return Run(**{**record, "limits": tuple(map(Limit.parse, record["limits"]))})
 
 
 def read_record(folder: str | Path) -> Record:
@@ -161,9 +166,8 @@ def read_record(folder: str | Path) -> Record:
         raise InputError(f"{folder} is not a run: {why}.")
     record = read_json(path, "a run")
     try:
-        run = _run(record["run"])
-        fields = {"extended": (), **record, "task": record["problem"]}
-        answer: Record = dataclasses.replace(typed(Record, fields), run=run)
+        fields = {"extended": (), **record, "task": record["problem"], "run": _run(record["run"])}
+        answer: Record = typed(Record, fields)
         int(answer.config["steps"])
     except KeyError as error:
         raise InputError(f"{path} is not readable as a run (it has no {error}).") from error
@@ -202,7 +206,7 @@ def write_record(folder: Path, run: Run, config: Any, task: Mapping[str, Any], e
     record = {
         "version": __version__,
         "versions": installed_versions(),
-        "run": dataclasses.asdict(run),
+        "run": {**dataclasses.asdict(run), "limits": run.limit_texts},
         "config": dataclasses.asdict(config),
         "problem": dict(task),
         "env_id": env_id,

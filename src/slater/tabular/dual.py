@@ -6,6 +6,7 @@ payoff that it minimises is `lambda . (tau - h)`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from slater.tabular._check import Float
 
-__all__ = ["DualPlayer", "ExponentiatedGradient", "Greedy", "ProjectedGradient", "project_simplex"]
+__all__ = ["DUALS", "DualPlayer", "ExponentiatedGradient", "Greedy", "ProjectedGradient", "project_simplex"]
 
 
 class DualPlayer(Protocol):
@@ -86,3 +87,11 @@ def project_simplex(point: Float, bound: float) -> Float:
     excess = (np.cumsum(ordered) - bound) / np.arange(1, len(point) + 1)
     threshold = excess[np.flatnonzero(ordered > excess)[-1]]
     return np.maximum(point - threshold, 0.0)
+
+
+#: name -> the player of a game with B, and a step per J-unit of violation
+DUALS: dict[str, Callable[[float, float], DualPlayer]] = {
+    "greedy": lambda bound, step: Greedy(bound),
+    "exponentiated_gradient": ExponentiatedGradient,
+    "projected_gradient": ProjectedGradient,
+}

@@ -7,6 +7,7 @@ interval between filling them with the lowest and the highest possible value.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -19,6 +20,7 @@ from slater.tabular.critics import Critic
 from slater.tabular.mixture import Mixture
 
 __all__ = [
+    "ESTIMATORS",
     "Estimator",
     "MinimaxEstimator",
     "ModelEstimator",
@@ -75,6 +77,13 @@ class MinimaxEstimator:
         if self._model is not None:
             return self._model.costs(policy)
         return np.array([self._start @ (policy * c.solve(policy)).sum(axis=1) for c in self._critics])
+
+
+#: name -> the oracle of a dataset, for the classes W and F
+ESTIMATORS: dict[str, Callable[[Counts, WeightClass, ValueClass], Estimator]] = {
+    "model": lambda data, weights, values: ModelEstimator(data),
+    "minimax": MinimaxEstimator,
+}
 
 
 def evaluate(data: Counts, policies: Float, utilities: Float, fill: Fill) -> Float:

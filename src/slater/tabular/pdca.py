@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,9 +32,9 @@ from slater.tabular.classes import (
 )
 from slater.tabular.cmdp import Infeasible
 from slater.tabular.counts import Counts
-from slater.tabular.critics import CriticBank
-from slater.tabular.dual import DualPlayer, ExponentiatedGradient, Greedy, ProjectedGradient
-from slater.tabular.ope import Estimator, MinimaxEstimator, ModelEstimator
+from slater.tabular.critics import Critics
+from slater.tabular.dual import DUALS
+from slater.tabular.ope import ESTIMATORS
 from slater.tabular.output import MixtureRule, mix
 from slater.tabular.pessimism import for_thin_coverage
 from slater.tabular.primal import NaturalPolicyGradient
@@ -75,9 +75,10 @@ class PDCA(Presets):
             None: none on small problems; on large ones .2, but at most half of what the limits can bear.
         covered: keep to pairs with data: the policy player takes no others where a state has any. None: on
             large problems only.
-        dual: the lambda-player; the paper's is greedy.
+        dual: the lambda-player, a name in `dual.DUALS`; the paper's is greedy.
         dual_step: of the gradient players, per J-unit of violation.
-        estimator: the OPE oracle: the empirical model, or the paper's minimax loss over F and W.
+        estimator: the OPE oracle, a name in `ope.ESTIMATORS`: the empirical model, or the paper's minimax
+            loss over F and W.
         mixture: how the members are weighted; the paper's is uniform. None: `tail`, or `lp` on large
             problems and in the mode exactly-feasible, where it puts the estimated costs on the tightened
             limits.
@@ -97,9 +98,9 @@ class PDCA(Presets):
     pooling: float | None = None
     pessimism: float | None = None
     covered: bool | None = None
-    dual: Literal["greedy", "exponentiated_gradient", "projected_gradient"] = "greedy"
+    dual: str = "greedy"
     dual_step: float = 0.2
-    estimator: Literal["model", "minimax"] = "model"
+    estimator: str = "model"
     mixture: MixtureRule | None = None
     confidence: float = 0.0
     mode: Mode | None = None
@@ -150,10 +151,14 @@ class PDCA(Presets):
         data, thin = for_thin_coverage(data, self.pooling, self.pessimism)
         tau, bound, notes, plan = self._targets(data)
         weights = self._weights(data, tau)
-        critics = CriticBank(data, weights, self.values)
+        utilities, signs = np.concatenate([data.reward[None], data.costs]), [1] + [-1] * data.num_costs
+        critics = Critics(data, utilities, signs, weights, self.values)
         covered = data.seen if self.covered else None
         primal = NaturalPolicyGradient(data.num_states, data.num_actions, self.step, covered)
-        dual, estimator = self._dual(bound), self._estimator(data, weights)
+        check_choice("dual", self.dual, tuple(DUALS))
+        check_choice("estimator", self.estimator, tuple(ESTIMATORS))
+        dual = DUALS[self.dual](bound, self.dual_step)
+        estimator = ESTIMATORS[self.estimator](data, weights, self.values)
         # z = f + lambda.(tau - g) is at most (reward scale + 2B cost scale) H in size: PO wants [-1, 1]
         scale = (1.0 - data.discount) / (data.reward_scale + 2.0 * bound * data.cost_scale)
 
@@ -163,7 +168,8 @@ class PDCA(Presets):
         gaps = np.zeros(rounds)
         for k in range(rounds):
             pi = members[k] = primal.policy
-            f, g, gaps[k] = critics.solve(pi)  # Algorithm 1, lines 2 and 3
+            q, gap = critics.solve(pi)  # Algorithm 1, lines 2 and 3
+            f, g, gaps[k] = q[0], q[1:], gap.max()
             h = estimates[k] = estimator.costs(pi)  # line 4
             lam = multipliers[k] = dual.update(h - tau)  # line 5
             z = f + np.einsum("i,isa->sa", lam, tau[:, None, None] - g) if len(lam) else f
@@ -225,19 +231,3 @@ class PDCA(Presets):
             warnings.warn(note, stacklevel=4)
             why = (*why, note)
         return limits, bound, notes + why, plan
-
-    def _dual(self, bound: float) -> DualPlayer:
-        check_choice("dual", self.dual, ("greedy", "exponentiated_gradient", "projected_gradient"))
-        match self.dual:
-            case "greedy":
-                return Greedy(bound)
-            case "exponentiated_gradient":
-                return ExponentiatedGradient(bound, self.dual_step)
-            case "projected_gradient":
-                return ProjectedGradient(bound, self.dual_step)
-
-    def _estimator(self, data: Counts, weights: WeightClass) -> Estimator:
-        check_choice("estimator", self.estimator, ("model", "minimax"))
-        if self.estimator == "model":
-            return ModelEstimator(data)
-        return MinimaxEstimator(data, weights, self.values)

@@ -58,7 +58,7 @@ def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result
         observations=observations,
         actions=actions,
         num_actions=task.action_dim if task.discrete else None,
-        limits=run.limits,
+        limits=run.limit_texts,
         judged=tuple(result.judged()),
         algorithm=run.algorithm,
         steps=result.steps,

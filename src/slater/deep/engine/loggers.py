@@ -40,7 +40,7 @@ def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _settings(run: Run, folder: Path) -> dict[str, Any]:
-    return {**read_record(folder).config, "seed": run.seed, "limits": " ".join(run.limits)}
+    return {**read_record(folder).config, "seed": run.seed, "limits": " ".join(run.limit_texts)}
 
 
 def _results(result: Result) -> dict[str, float]:

@@ -69,7 +69,7 @@ def train_together(
     groups: dict[str, list[Planned]] = {}
     for plan in waiting:
         run = run_on(plan.folder, dataset) if is_run(plan.folder) else plan.run
-        groups.setdefault(_alike(run, dataset), []).append(replace(plan, run=run))
+        groups.setdefault(_program_of(run, dataset), []).append(replace(plan, run=run))
     with ExitStack() as stack:
         for plan in waiting:
             stack.enter_context(held(plan.folder, plan.watcher))
@@ -78,7 +78,7 @@ def train_together(
     return failures
 
 
-def _alike(run: Run, dataset: Dataset) -> str:
+def _program_of(run: Run, dataset: Dataset) -> str:
     """Equal for runs that can be one program: all of the record but the seed, and of the limits the units."""
     record = dataclasses.asdict(replace(run, seed=0))
     if algorithm_of(run).limits_are_tau:

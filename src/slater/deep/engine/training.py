@@ -160,7 +160,7 @@ def make_run(
     """The record of a run, from the arguments of `train`."""
     resolved = resolve_limits(limits, dataset.cost_names, dataset.metadata.step)
     return Run(
-        algorithm=algorithm, limits=tuple(map(str, resolved)), settings=settings, preset=preset, seed=seed,
+        algorithm=algorithm, limits=resolved, settings=settings, preset=preset, seed=seed,
         fingerprint=dataset.fingerprint, **(options or {}),
     )  # fmt: skip
 
