@@ -21,10 +21,10 @@ from slater.limits import resolve_limits
 
 from .. import children
 from .conformance.table import finished_run
+from .engine.test_engine import OPTIONS
 from .killed import go_on
 from .problems import PDCA_QUICK, QUICK, QUICK_WORDS, pointmass
 from .runs import StopAt, weights
-from .test_engine import OPTIONS
 from .toy import Toy
 
 ROWS = 400  # rows of a shard in these tests: 16 of 40 episodes

@@ -16,7 +16,7 @@ from slater.errors import InputError
 from slater.policy import Mixture, load, save
 from slater.policy.tabular import TableMixture
 
-from ..deep.test_policy import categorical, gaussian
+from ..deep.nets.test_policy import categorical, gaussian
 from .made import candidates, sequence
 
 MADE = {

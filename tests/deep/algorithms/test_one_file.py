@@ -11,7 +11,7 @@ from slater.experiments.published import published_for
 from slater.experiments.tables import _label
 from slater.tuning.search import candidates, parse_search
 
-from .problems import QUICK, pointmass
+from ..problems import QUICK, pointmass
 
 FILE = '''
 """Clones the data, every row alike."""

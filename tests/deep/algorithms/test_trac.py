@@ -9,7 +9,7 @@ from slater.deep.algorithms.registry import make_config
 from slater.deep.algorithms.trac import TraC, label_segments
 from slater.errors import InputError
 
-from .problems import QUICK, pointmass
+from ..problems import QUICK, pointmass
 
 
 def episodes(costs: list[list[float]], rewards: list[list[float]]) -> Dataset:

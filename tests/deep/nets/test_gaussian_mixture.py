@@ -16,7 +16,7 @@ from slater.errors import InputError
 from slater.limits import resolve_limits
 from slater.policy import GaussianMixturePolicy, Mixture
 
-from .problems import pointmass
+from ..problems import pointmass
 
 OBS = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
 

@@ -5,7 +5,7 @@ import pytest
 from slater.deep.algorithms import registry
 from slater.errors import InputError
 
-from .toy import Toy
+from ..toy import Toy
 
 
 class Point:

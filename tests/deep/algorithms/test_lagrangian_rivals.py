@@ -23,8 +23,8 @@ from slater.deep.game.dual import PID
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
-from .conformance.table import finished_run
-from .problems import pointmass
+from ..conformance.table import finished_run
+from ..problems import pointmass
 
 QUICK = {
     "steps": 20, "batch_size": 16, "hidden": (16,), "vae_hidden": (16,), "gamma": 0.9, "warm_steps": 8,

@@ -10,7 +10,7 @@ from slater.deep.batches import draw, prepare
 from slater.deep.game.in_sample import InSampleCritics, clone_weights
 from slater.limits import resolve_limits
 
-from .exact import GAMMA, random_cmdp
+from ..exact import GAMMA, random_cmdp
 
 LENGTH = 5
 

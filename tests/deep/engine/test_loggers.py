@@ -21,8 +21,8 @@ from slater.errors import InputError
 from slater.runs.metrics import read_metrics
 from slater.runs.record import read_record
 
-from .problems import QUICK, pointmass
-from .toy import Toy
+from ..problems import QUICK, pointmass
+from ..toy import Toy
 
 
 @pytest.fixture(autouse=True)

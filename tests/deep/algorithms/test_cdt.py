@@ -24,7 +24,7 @@ from slater.deep.nets.transformer import dropout
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
-from .problems import pointmass
+from ..problems import pointmass
 
 SMALL = {"steps": 30, "batch_size": 16, "hidden": (16, 16), "heads": 2, "context": 4, "gamma": 0.9}
 

@@ -10,8 +10,8 @@ from slater.deep.batches import draw, prepare
 from slater.deep.log_model.columns import MOST_LEVELS, NAMES
 from slater.limits import resolve_limits
 
-from .exact import random_cmdp
-from .problems import pointmass
+from ..exact import random_cmdp
+from ..problems import pointmass
 
 
 @pytest.mark.parametrize("levels", [0, NAMES, MOST_LEVELS])

@@ -21,7 +21,7 @@ from slater.deep.nets.vae import make_cvae
 from slater.errors import InputError
 from slater.limits import resolve_limits
 
-from .problems import QUICK, pointmass
+from ..problems import QUICK, pointmass
 
 
 def problem_of(data, limit="5", gamma=0.9):

@@ -12,12 +12,12 @@ import slater.deep as deep
 from slater.errors import InputError
 from slater.runs.metrics import read_metrics
 
-from .. import children
-from .conformance.table import finished_run
-from .killed import go_on, resume_without_disk
-from .problems import PDCA_QUICK, QUICK, pointmass
-from .runs import StopAt, weights
-from .toy import Toy
+from ... import children
+from ..conformance.table import finished_run
+from ..killed import go_on, resume_without_disk
+from ..problems import PDCA_QUICK, QUICK, pointmass
+from ..runs import StopAt, weights
+from ..toy import Toy
 
 OPTIONS = {"log_every": 7, "checkpoint_every": 10}
 
