@@ -2,13 +2,15 @@
 
     python scripts/bits.py --against main            # this checkout and another commit: equal or different
     python scripts/bits.py --against main cpq cdt    # the same for some algorithms
+    python scripts/bits.py --against main tabular    # those of finite problems alone
     python scripts/bits.py                           # the lines of this checkout alone
 
 One line per algorithm, preset and kind of data: the hash of all arrays of its policy files, and of the
-weights and estimates in its result. The source of the other commit is taken out of git into a temporary
-folder; both sides run the settings of this checkout's conformance table, each in a process of its own with a
-cache of studies of its own. Exit code 1 if a line differs. Bits depend on the processor and on the number of
-threads: the lines mean nothing on another machine.
+weights and estimates in its result; of an algorithm for finite problems, of its policies and multipliers.
+The source of the other commit is taken out of git into a temporary folder; both sides run the settings of
+this checkout's conformance table, each in a process of its own with a cache of log models of its own. Exit
+code 1 if a line differs; an algorithm that the other commit does not have is new. Bits depend on the
+processor and on the number of threads: the lines mean nothing on another machine.
 """
 
 from __future__ import annotations
@@ -51,6 +53,10 @@ def result_hash(folder: Path) -> str:
 def print_lines(only: list[str]) -> None:
     """Print a line per algorithm, preset and kind of data; `only`: names of algorithms, none for all."""
     sys.path.insert(0, str(ROOT))
+    if not only or "tabular" in only:
+        print_tabular()
+    if only == ["tabular"]:
+        return
     from tests.deep.conformance.table import QUICK_OF, kinds
     from tests.deep.problems import QUICK, pointmass
 
@@ -69,6 +75,39 @@ def print_lines(only: list[str]) -> None:
                 )  # fmt: skip
                 kind = "discrete" if discrete else "continuous"
                 print(name, preset, kind, costs, arrays_hash(out), result_hash(out), flush=True)
+
+
+def print_tabular() -> None:
+    """A line per algorithm for finite problems, on a problem of each path: dense and sparse."""
+    from slater import tabular as tab
+
+    for size in ("small", "large"):
+        rng = np.random.default_rng(3)
+        if size == "small":
+            cmdp = tab.paper_cmdp(rng)
+            behaviour = tab.half_optimal_behaviour(cmdp)
+        else:
+            S, A = 60, 10
+            P = rng.dirichlet(np.full(S, 0.1), size=(S, A))
+            cmdp = tab.CMDP(P, rng.random((S, A)), rng.beta(0.2, 0.2, size=(1, S, A)), [1.5], 0.8)
+            behaviour = tab.uniform_policy(S, A)
+        data = tab.Counts.sample(cmdp, behaviour, 2000, rng)
+        runs: dict[str, Any] = {
+            "pdca": tab.PDCA(rounds=20), "pdca:paper": tab.PDCA.preset("paper", rounds=3),
+            "mbcl": tab.MBCL(rounds=5), "coptidice": tab.COptiDICE(), "plugin": tab.PlugIn(),
+            "acrab": tab.ACrab(rounds=5), "mabo": tab.MABO(), "prorl": tab.PRORL(),
+        }  # fmt: skip
+        later = ("PDOCRL", "WSAC")
+        runs |= {name.lower(): getattr(tab, name)(rounds=10) for name in later if hasattr(tab, name)}
+        for name, algorithm in runs.items():
+            if size == "large" and name == "pdca:paper":
+                continue  # a program per sample
+            found = algorithm.run(data)
+            hashes = []
+            for arrays in ((found.policy.members, found.policy.weights), (found.multipliers,)):
+                content = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+                hashes.append(hashlib.sha256(content).hexdigest()[:16])
+            print("tabular", name, size, *hashes, flush=True)
 
 
 def lines_of(source: Path, only: list[str]) -> dict[str, str]:
@@ -92,9 +131,12 @@ def compare(commit: str, only: list[str]) -> int:
             packed.extractall(folder, filter="data")
         before = lines_of(Path(folder) / "src", only)
     after = lines_of(ROOT / "src", only)
+    differing = 0
     for name, hashes in after.items():
-        print("equal    " if hashes == before[name] else "DIFFERENT", name, hashes)
-    return int(before != after)
+        word = "new" if name not in before else "equal" if hashes == before[name] else "DIFFERENT"
+        differing += word == "DIFFERENT"
+        print(f"{word:9}", name, hashes)
+    return int(differing > 0)
 
 
 def main() -> int:
