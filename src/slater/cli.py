@@ -18,8 +18,6 @@ from slater import __version__
 from slater.errors import InputError, InputWarning
 from slater.interrupts import none_swallowed
 
-__all__ = ["COMMANDS", "main"]
-
 #: subcommand -> (module of `slater.commands` with a function `run(args: list[str]) -> int`, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "a first look: PDCA on the data that come with it, ending with a figure"),

@@ -8,8 +8,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["cone_program"]
-
 F64 = NDArray[np.float64]
 #: rows (m, n) and right side (m,) of `right - rows x` in a cone
 Block = tuple[Any, F64, Literal["zero", "nonnegative", "second-order"]]

@@ -18,22 +18,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from slater.errors import InputError
 
-__all__ = [
-    "Holder",
-    "append_json_line",
-    "digest_of",
-    "known_line",
-    "locked",
-    "make_folder",
-    "read_json",
-    "read_json_lines",
-    "take_back_cut_line",
-    "typed",
-    "write_atomic",
-    "write_json",
-    "write_json_lines",
-]
-
 
 def digest_of(path: str | os.PathLike[str]) -> str:
     """A short name for what a file holds now; "" if there is none."""

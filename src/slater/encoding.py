@@ -18,17 +18,6 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 
-__all__ = [
-    "FLAGS",
-    "Encoding",
-    "as_text",
-    "encode_rows",
-    "is_table",
-    "nearest",
-    "seconds_of",
-    "table_columns",
-]
-
 Kind = Literal["number", "flag", "category", "cycle"]
 #: Seconds of the periods that a time is seen in, and where they begin: a week on Monday, in UTC.
 PERIODS = {"day": (86_400.0, 0.0), "week": (604_800.0, 259_200.0), "year": (31_556_952.0, 0.0)}

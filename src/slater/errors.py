@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["InputError", "InputWarning", "optional"]
-
 
 class InputError(ValueError):
     """Input that cannot be used: one sentence that names the value and says what to do.

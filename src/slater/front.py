@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from slater.policy import Mixture, Policy, SavedPolicy
     from slater.runs import Result, SavedRun
 
-__all__ = ["evaluate", "load_policy", "train"]
-
 
 def train(
     data: Any,

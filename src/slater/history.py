@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 
-__all__ = ["History"]
-
 F32 = NDArray[np.float32]
 #: steps of the short exponential mean; the long one is a fifth of the horizon, or twice this if that is more
 SHORT, LONG = 3.0, 0.2

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["none_swallowed", "on_interrupt"]
-
 #: seconds until an interrupt that Python swallowed is sent again; by then its collector has gone on
 AGAIN = 0.05
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-__all__ = ["LimitStatus", "is_above"]
-
 
 class LimitStatus(StrEnum):
     """What is known about a limit from the data alone, before any certificate.

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from slater.errors import InputError
 
-__all__ = ["parse_lists", "parse_pair", "parse_pairs", "parse_values"]
-
 
 def parse_pair(text: str, what: str = "setting") -> tuple[str, str]:
     """Name and value of `NAME=VALUE`; `what` it is, for the error. Dashes in a name mean underscores."""

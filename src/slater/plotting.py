@@ -10,8 +10,6 @@ from typing import Any
 from slater.errors import InputError
 from slater.limits import Limits
 
-__all__ = ["Picture", "plot"]
-
 #: Episodes of a log that are drawn, at most, evenly spaced.
 _DRAWN = 2000
 

@@ -9,8 +9,6 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.progress import Progress, ProgressColumn, TaskID
 
-__all__ = ["EVERY", "PlainLive", "PlainProgress"]
-
 #: seconds between plain lines
 EVERY = 20.0
 

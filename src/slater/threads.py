@@ -11,8 +11,6 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 
-__all__ = ["children_use_one_thread", "use_one_thread"]
-
 #: read by numerical libraries when they are loaded
 _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 #: read by XLA at its first computation

@@ -9,7 +9,8 @@ import pytest
 
 from slater.disk import locked
 from slater.errors import InputError
-from slater.jobs.cells import Cell, Row, finished_rows, prepare, run_cells
+from slater.jobs.cells import finished_rows, prepare, run_cells
+from slater.jobs.engines import Cell, Row
 
 
 def square(cell: Cell) -> Row:

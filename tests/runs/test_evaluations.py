@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from slater import cli
-from slater.envs.evaluation import Rollout, is_scalar_cost
+from slater.envs.episode import is_scalar_cost
+from slater.envs.evaluation import Rollout
 from slater.errors import InputError
 from slater.limits import Limit
 from slater.runs import open_run

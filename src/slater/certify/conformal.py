@@ -29,8 +29,6 @@ from numpy.typing import NDArray
 
 from slater.certify.verdict import Gate
 
-__all__ = ["CLASSES", "Calibration", "calibration_gate", "class_of", "shipped_calibration", "standardised"]
-
 F64 = NDArray[np.float64]
 
 #: what a policy is, and how that is said

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset
 
-__all__ = ["controlled", "fits"]
-
 F64 = NDArray[np.float64]
 
 #: Q is fitted anew when the episodes so far are this share of all; before the first it is 0

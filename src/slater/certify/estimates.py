@@ -54,8 +54,6 @@ from slater.errors import InputError
 from slater.limits import Limit, Limits, resolve_limits
 from slater.policy import parts_of
 
-__all__ = ["NOT_FITTED", "Said", "asked", "certify_candidates", "made_with"]
-
 F64 = NDArray[np.float64]
 #: fewest complete episodes that a log may have; the bank's have 100 and more
 FEWEST_EPISODES = 50

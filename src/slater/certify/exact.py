@@ -33,8 +33,6 @@ from slater.certify.verdict import Certificate, Evidence, LimitVerdict, error_of
 from slater.errors import InputError
 from slater.tabular import Counts, Mixture, evaluate
 
-__all__ = ["certify_counts", "cost_interval"]
-
 F64 = NDArray[np.float64]
 
 #: sweeps of the fixed point for one multiplier, and multipliers tried

@@ -14,8 +14,6 @@ from slater.policy import parts_of
 from slater.runs.held_out import HeldOut
 from slater.runs.trained_on import TrainedOn, copied, recur
 
-__all__ = ["certifying_part", "independence", "own_actions", "own_episodes"]
-
 HELD_OUT = "held-out episodes"
 #: how often a policy's own actions may be taken for another's
 FALSE_ALARM = 0.001

@@ -18,8 +18,6 @@ from typing import Any
 from slater.disk import locked, read_json, write_json
 from slater.errors import InputError
 
-__all__ = ["Entry", "enter", "ledger_path"]
-
 FORMAT = "slater-ledger-1"
 
 

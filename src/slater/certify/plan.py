@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from slater.certify.bounds import Below
 from slater.certify.verdict import Certificate, error_of_each
 
-__all__ = ["Plan", "plan_of", "with_plan"]
-
 F64 = NDArray[np.float64]
 
 #: episodes that are planned for at most, and how often a deployment is played

@@ -50,11 +50,6 @@ from slater.errors import InputError
 from slater.limits import Limits, resolve_limits
 from slater.policy import parts_of
 
-__all__ = [
-    "certify_propensities",
-    "judge_propensities",
-]
-
 F64 = NDArray[np.float64]
 
 #: below so many episodes that carry weight, and this share of all, weights are said to be the reason why

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 
-__all__ = ["Ranges", "Stated", "named_numbers"]
-
 F64 = NDArray[np.float64]
 #: a number for every cost, numbers in the order of the costs, texts NAME=NUMBER, or numbers by name
 Stated = float | str | Sequence[float | str] | Mapping[str, float] | None

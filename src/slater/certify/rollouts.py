@@ -31,15 +31,12 @@ from slater.certify.verdict import (
     unit_notes,
 )
 from slater.data import Dataset
-from slater.envs.episode import Episode, RunSettings, run_episode
-from slater.envs.evaluation import is_scalar_cost
+from slater.envs.episode import Episode, RunSettings, is_scalar_cost, run_episode
 from slater.envs.making import make
 from slater.envs.workers import Workers
 from slater.errors import InputError
 from slater.limits import Limit, Limits, limit_list, resolve_limits
 from slater.policy import Policy
-
-__all__ = ["Counted", "FunctionPolicy", "certify_episodes", "certify_rollouts", "judge_episodes"]
 
 F64 = NDArray[np.float64]
 

@@ -23,22 +23,6 @@ from slater.certify.ranges import Ranges
 from slater.errors import InputError
 from slater.limits import Limit, Units
 
-__all__ = [
-    "EXIT_CODES",
-    "Certificate",
-    "Evidence",
-    "Gate",
-    "LimitVerdict",
-    "Tier",
-    "Verdict",
-    "decide",
-    "episode_limit",
-    "error_of_each",
-    "under_range",
-    "unit_notes",
-    "with_gate",
-]
-
 Verdict = Literal["pass", "fail", "abstain"]
 #: who spoke: rollouts or the policy's own episodes; logged propensities; estimators from the log alone; the
 #: empirical model of a finite problem

@@ -16,8 +16,6 @@ from slater.data import Dataset
 from slater.errors import InputError
 from slater.policy import parts_of
 
-__all__ = ["Weights", "checked_propensities", "episode_weights", "largest_weight", "padded_rows"]
-
 F64 = NDArray[np.float64]
 
 #: how often right propensities may be taken for wrong ones

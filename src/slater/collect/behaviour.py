@@ -25,17 +25,6 @@ from slater.envs import make
 from slater.errors import InputError
 from slater.policy import CategoricalPolicy, GaussianPolicy
 
-__all__ = [
-    "Behaviour",
-    "Trained",
-    "behaviour_of_training",
-    "chosen_policies",
-    "kept_policies",
-    "load_behaviour",
-    "policy_of",
-    "save_behaviour",
-]
-
 FORMAT = 1
 #: range of the logarithm of a policy's standard deviation, before the tanh
 LOG_STD_RANGE = (-5.0, 1.0)

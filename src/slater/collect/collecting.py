@@ -30,8 +30,6 @@ from slater.envs import RandomPolicy, make
 from slater.envs.constrained import ConstrainedEnv
 from slater.errors import InputError
 
-__all__ = ["PAPER", "CollectionPlan", "collect", "horizon_of", "paper_plan"]
-
 #: The paper's protocol: domain -> penalties; noise 0.15, a million steps and 1000 episodes per penalty.
 PAPER: dict[str, tuple[float, ...]] = {
     "rwrl/cartpole": (0.3, 0.8, 1.0),

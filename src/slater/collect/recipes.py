@@ -6,8 +6,6 @@ from slater.collect.sac import SACConfig
 from slater.collect.training import Recipe
 from slater.errors import InputError
 
-__all__ = ["RECIPES", "recipe"]
-
 _ONE_STEP = SACConfig(returns_over=1)
 _BULLET_TARGETS = (40.0, 20.0, 10.0, 1.0)
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from slater.data import Dataset, Metadata
 from slater.envs import Transitions
 
-__all__ = ["RecordedEpisodes", "thin"]
-
 #: cells of `thin`'s grid along return and along cost
 CELLS = 20
 

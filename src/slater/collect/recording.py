@@ -21,11 +21,6 @@ from slater.envs import Workers, make, record
 from slater.errors import InputError
 from slater.policy import CategoricalPolicy, GaussianPolicy
 
-__all__ = [
-    "PAPER_WAY", "DensityCheck", "DensitySummary", "Recording", "check_densities", "record_behaviour",
-    "recorded_source",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Recording:

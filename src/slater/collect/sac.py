@@ -28,8 +28,6 @@ from slater.deep.nets.mlp import MLP
 from slater.deep.nets.policy import Categorical, Gaussian, PolicyNetwork
 from slater.errors import InputError
 
-__all__ = ["Learner", "NStepBatch", "SACConfig", "Spaces", "init", "updates"]
-
 
 @dataclass(frozen=True)
 class SACConfig:

@@ -31,8 +31,6 @@ from slater.errors import InputError
 from slater.policy import CategoricalPolicy, GaussianPolicy
 from slater.policy.base import Memoryless
 
-__all__ = ["ClippedSource", "SourcePolicy", "SquashedSource", "UniformSource"]
-
 F64 = NDArray[np.float64]
 
 #: means before the tanh are held within +- this

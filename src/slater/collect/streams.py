@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from slater.collect.sac import NStepBatch, SACConfig, Spaces
 from slater.envs.constrained import ConstrainedEnv
 
-__all__ = ["Memory", "Stream", "spaces_of"]
-
 
 def spaces_of(env: ConstrainedEnv) -> Spaces:
     """The spaces of an environment, as the learner wants them; `make` gives flat observations."""

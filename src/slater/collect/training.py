@@ -47,8 +47,6 @@ from slater.interrupts import on_interrupt
 from slater.jobs.engines import run_jobs
 from slater.policy import CategoricalPolicy, GaussianPolicy
 
-__all__ = ["Recipe", "Segment", "train", "train_all"]
-
 #: seconds between checkpoints
 SAVE_SECONDS = 60.0
 #: the first penalty, as a share of the reward per step that the policy earns without one

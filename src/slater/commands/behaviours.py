@@ -15,8 +15,6 @@ from slater.commands.parse import Positional, run_one_of
 from slater.errors import InputError
 from slater.progress import PlainProgress
 
-__all__ = ["episode_bar", "run", "training_bars"]
-
 #: how far a density that is recomputed from the file may be from the recorded one, relative to it
 TOLERANCE = 1e-5
 

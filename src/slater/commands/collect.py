@@ -11,8 +11,6 @@ from slater.commands.behaviours import episode_bar, training_bars
 from slater.commands.parse import Positional, parse
 from slater.errors import InputError
 
-__all__ = ["run"]
-
 
 @dataclass(frozen=True)
 class Options:

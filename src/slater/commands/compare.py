@@ -18,8 +18,6 @@ from slater.limit_status import LimitStatus
 from slater.runs import SavedRun, find_runs, open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 
-__all__ = ["run"]
-
 
 @dataclass(frozen=True)
 class Options:

@@ -22,8 +22,6 @@ from slater.errors import InputError
 from slater.limits import limit_list
 from slater.progress import PlainProgress
 
-__all__ = ["run"]
-
 
 @dataclass(frozen=True)
 class Info:

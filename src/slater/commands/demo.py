@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from slater.data import Dataset
     from slater.runs import SavedRun
 
-__all__ = ["DemoArgs", "run"]
-
 ENV = "bullet/BallCircle"
 #: iterations between rollouts of the policy in training, which only the figure sees
 EVERY = 2_000

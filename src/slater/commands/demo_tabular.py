@@ -13,8 +13,6 @@ from slater.jobs.cells import prepare
 from slater.progress import PlainProgress
 from slater.report.game import draw_game
 
-__all__ = ["tabular_demo"]
-
 
 def tabular_demo(seed: int, n: int, folder: Path) -> int:
     """Draw a problem from `seed`, log `n` transitions, learn, compare with the exact optimum, draw."""

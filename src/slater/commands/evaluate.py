@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from slater.envs import Rollout
     from slater.policy import Mixture, SavedPolicy
 
-__all__ = ["run"]
-
 
 @dataclass(frozen=True)
 class Options:

@@ -12,8 +12,6 @@ from slater.disk import digest_of, read_json
 from slater.errors import InputError
 from slater.runs import open_run
 
-__all__ = ["run"]
-
 
 @dataclass(frozen=True)
 class Options:

@@ -14,8 +14,6 @@ from slater.commands.parse import Positional, parse
 from slater.errors import InputError
 from slater.threads import use_one_thread
 
-__all__ = ["run"]
-
 
 @dataclass(frozen=True)
 class WorldsArgs:

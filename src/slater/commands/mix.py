@@ -9,8 +9,6 @@ from pathlib import Path
 from slater.commands.parse import Positional, Repeated, parse
 from slater.errors import InputError
 
-__all__ = ["run"]
-
 
 @dataclass(frozen=True)
 class Options:

@@ -22,11 +22,6 @@ from cyclopts.exceptions import UnusedCliTokensError
 
 from slater.errors import InputError
 
-__all__ = [
-    "Named", "Positional", "Repeated", "at_least_one", "field_texts", "parse", "parse_given", "pick_name",
-    "run_one_of",
-]  # fmt: skip
-
 Options = TypeVar("Options")
 T = TypeVar("T")
 

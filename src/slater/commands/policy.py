@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from slater.commands.parse import Positional, parse, pick_name
 from slater.errors import InputError
 
-__all__ = ["run"]
-
 
 @dataclass(frozen=True)
 class Info:

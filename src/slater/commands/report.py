@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from slater.report.run_page import Beside
-
-__all__ = ["run"]
+    from slater.report.run_plots import Beside
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def run(args: list[str]) -> int:
 
 def _beside(run: SavedRun, data: str | None) -> Beside:
     """The episodes of the run's log, where it is there, and its frontier, where it has one cost."""
-    from slater.report.run_page import Beside
+    from slater.report.run_plots import Beside
 
     returns, costs = _episodes(run, data)
     return Beside(returns, costs, _frontier(run))

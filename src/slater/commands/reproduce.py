@@ -14,8 +14,6 @@ from rich.table import Table
 from slater.commands.parse import Named, Positional, at_least_one, parse, pick_name
 from slater.errors import InputError
 
-__all__ = ["EXPERIMENTS", "ReproduceArgs", "run"]
-
 #: experiment -> a line of help
 EXPERIMENTS = {
     "figure1": "finite problems: reward and cost against the size of the data (the paper's Figure 1)",

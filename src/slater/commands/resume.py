@@ -13,8 +13,6 @@ from slater.limits import resolve_limits
 from slater.pairs import parse_pairs
 from slater.runs import Record
 
-__all__ = ["refuse_changes"]
-
 #: options that say how the data are read
 _READING = frozenset(option.name for option in fields(Reading))
 #: options that a resumed run may be given anew: they do not change what it computes, but for `steps`

@@ -12,8 +12,6 @@ from slater.commands.parse import Positional, parse
 from slater.errors import InputError
 from slater.runs import SavedRun, find_runs, is_run, open_run
 
-__all__ = ["run", "run_row", "run_table"]
-
 #: figures of rollouts while training that the table shows
 _SHOWN = ("eval/return", "eval/cost")
 

@@ -29,8 +29,6 @@ from slater.runs import read_result
 from slater.runs.held_out import without_held_out
 from slater.threads import use_one_thread
 
-__all__ = ["sweep"]
-
 
 def sweep(options: Options) -> int:
     """Train every run of the grid in its folder below `options.out`; the exit code of the command."""

@@ -23,8 +23,6 @@ from slater.tabular.output import MixtureRule
 from slater.tabular.report import run_record
 from slater.tabular.theory import Mode
 
-__all__ = ["TabularArgs", "run"]
-
 Preset = Literal["default", "paper", "released"]
 
 
@@ -86,14 +84,14 @@ def run(args: list[str]) -> int:
         names = ", ".join(tab.ALGORITHMS)
         raise InputError(f"there is no algorithm {options.algorithm!r}; choose one of {names}.")
     algorithm = _algorithm(options)
-    cmdp, data = _problem(options)
+    cmdp, best, data = _problem(options)
     start = time.perf_counter()
     with warnings.catch_warnings():
         # the same sentence is among the notes that are printed below
         warnings.simplefilter("ignore")
         result = _learn(algorithm, data, quiet=options.json)
     seconds = time.perf_counter() - start
-    record = run_record(data, result, cmdp)
+    record = run_record(data, result, cmdp, best)
     if (plan := result.plan) is not None:
         kept = ("mode", "epsilon", "delta", "multiplier_bound", "required_rounds")
         record["plan"] = {name: getattr(plan, name) for name in kept} | {
@@ -109,7 +107,8 @@ def run(args: list[str]) -> int:
     return 0
 
 
-def _problem(options: TabularArgs) -> tuple[tab.CMDP | None, tab.Counts]:
+def _problem(options: TabularArgs) -> tuple[tab.CMDP | None, tab.Solution | None, tab.Counts]:
+    """The problem and its optimum, where the truth is known, and the log."""
     if options.seed < 0:
         raise InputError(f"seed is {options.seed}, but it must not be negative.")
     rng = np.random.default_rng(options.seed)
@@ -117,7 +116,7 @@ def _problem(options: TabularArgs) -> tuple[tab.CMDP | None, tab.Counts]:
     if options.file is not None:
         loaded = load_problem(options.file)
         if isinstance(loaded, tab.Counts):
-            return None, loaded.with_limits(_limits(options, loaded.num_costs))
+            return None, None, loaded.with_limits(_limits(options, loaded.num_costs))
         cmdp, behaviour = loaded
     elif options.cmdp == "coptidice":
         if options.costs != 1:
@@ -128,10 +127,10 @@ def _problem(options: TabularArgs) -> tuple[tab.CMDP | None, tab.Counts]:
         cmdp = tab.GENERATORS[options.cmdp](rng, costs=options.costs)
     if (limits := _limits(options, cmdp.num_costs)) is not None:
         cmdp = cmdp.with_limits(limits)
-    solution = cmdp.solve()
+    best = cmdp.solve()
     if behaviour is None:
-        behaviour = tab.half_optimal_behaviour(cmdp, solution)
-    return cmdp, tab.Counts.sample(cmdp, behaviour, options.n, rng)
+        behaviour = tab.half_optimal_behaviour(cmdp, best)
+    return cmdp, best, tab.Counts.sample(cmdp, behaviour, options.n, rng)
 
 
 def _limits(options: TabularArgs, costs: int) -> list[float] | None:

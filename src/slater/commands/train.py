@@ -19,8 +19,6 @@ from slater.runs.held_out import read_held_out
 from slater.runs.record import read_record
 from slater.threads import use_one_thread
 
-__all__ = ["run"]
-
 
 def run(args: list[str]) -> int:
     """Entry point of `slater train`."""

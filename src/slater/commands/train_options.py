@@ -14,8 +14,6 @@ from slater.errors import InputError
 from slater.pairs import parse_pairs
 from slater.runs import LimitStatus, read_result
 
-__all__ = ["LIMITS_NOT_KEPT", "Options", "exit_code", "run_of_point", "run_options"]
-
 DIVERGED = 3
 LIMITS_NOT_KEPT = 4
 

@@ -17,8 +17,6 @@ from slater.disk import write_atomic, write_json
 from slater.errors import InputError
 from slater.pairs import parse_pairs
 
-__all__ = ["run"]
-
 
 @dataclass(frozen=True)
 class Options:

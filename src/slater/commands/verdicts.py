@@ -9,8 +9,6 @@ from typing import Any
 from slater.errors import InputError
 from slater.runs.held_out import read_held_out
 
-__all__ = ["print_verdicts"]
-
 
 def print_verdicts(folders: Sequence[Path], whole: Any, *, fit: bool) -> None:
     """What a log says of finished runs, which all kept the same episodes of it from training.

@@ -18,8 +18,6 @@ from slater.data.names import as_names
 from slater.encoding import Encoding, is_table, table_columns
 from slater.errors import InputError
 
-__all__ = ["assemble"]
-
 
 def assemble(
     raw: Mapping[str, ArrayLike | Mapping[str, ArrayLike] | None],

@@ -24,8 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 from slater.errors import InputError
 from slater.limits import Limit, Units
 
-__all__ = ["LEAST_LIVED", "EpisodeCounter", "Episodes"]
-
 #: Share of the horizon that a cut-off episode must have lived for its rate to say anything.
 LEAST_LIVED = 0.5
 #: A limit that so few episodes keep is remarked upon.

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from slater.data.names import NameCodes
 
-__all__ = ["OPTIONAL_FIELDS", "ROW_FIELDS", "Fingerprint"]
-
 #: Everything a row holds, in the order in which fields are hashed and stored.
 ROW_FIELDS = (
     "observations",

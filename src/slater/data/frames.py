@@ -14,8 +14,6 @@ from slater.errors import InputError
 if TYPE_CHECKING:
     from slater.data.dataset import Dataset
 
-__all__ = ["columns_of", "html", "sentence", "to_pandas"]
-
 
 def to_pandas(data: Dataset) -> Any:
     """A pandas frame with a row per step and columns by name, as `columns_of` has them; needs pandas."""

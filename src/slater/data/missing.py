@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from slater.data.findings import Findings
 from slater.data.order import EpisodeBegins
 
-__all__ = ["Missing", "MissingValues"]
-
 Missing = Literal["refuse", "drop", "forward"]
 CHOICES: tuple[str, ...] = get_args(Missing)
 

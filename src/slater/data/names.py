@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from slater.encoding import as_text
 
-__all__ = ["NameCodes", "as_names", "named_codes"]
-
 
 def as_names(values: NDArray[Any]) -> NDArray[np.str_]:
     """Text of shape (N,) from text, bytes or numbers; the empty text where there is none (None, NaN)."""

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from slater.data.findings import Findings
 from slater.encoding import seconds_of
 
-__all__ = ["EpisodeBegins", "watch_time"]
-
 #: A step of time longer than this many usual ones is a gap.
 _GAP = 1.5
 Block = Mapping[str, NDArray[Any]]

@@ -25,8 +25,6 @@ from slater.data.dataset import Dataset
 from slater.errors import InputError
 from slater.history import History
 
-__all__ = ["LOOKED_AT", "past_matters", "remedy", "with_history"]
-
 F64 = NDArray[np.float64]
 Rng = np.random.Generator
 #: share of what is left unexplained that the past must explain, and in how many standard errors, to matter

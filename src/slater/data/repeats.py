@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from slater.data.findings import Findings
 
-__all__ = ["Repeats"]
-
 #: So many rows in a row that stand earlier in the same episode, in the same order, are a copy.
 _STRETCH = 3
 _NUMBERS = ("observations", "actions", "rewards", "costs")

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Statistics", "StatisticsBuilder"]
-
 
 @dataclass(frozen=True, eq=False)
 class Statistics:

@@ -27,8 +27,6 @@ from slater.data.formats.base import BLOCK_ROWS, damaged
 from slater.data.formats.store import HEADER_BYTES, StoreNotes, columns_of, is_store, settle
 from slater.errors import InputError
 
-__all__ = ["StoredDataset"]
-
 
 def _file_id(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns

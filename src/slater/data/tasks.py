@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from slater.data.dataset import Metadata
 
-__all__ = ["TASKS", "Task", "task_of_file"]
-
 
 @dataclass(frozen=True)
 class Task:

@@ -18,8 +18,6 @@ from slater.limits import Limit
 
 F64 = NDArray[np.float64]
 
-__all__ = ["Batch", "Data", "DrawKeys", "draw", "draw_keys", "on_device", "prepare", "transitions"]
-
 
 class Data(NamedTuple):
     """The dataset on the device (N transitions, E episodes, scaled and normalised).

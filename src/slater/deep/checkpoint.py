@@ -19,8 +19,6 @@ from slater.disk import write_atomic
 from slater.errors import InputError
 from slater.policy.files import checksum
 
-__all__ = ["read_record", "restore", "save", "size_of"]
-
 Tree = TypeVar("Tree")
 FORMAT = "slater-checkpoint-1"
 

@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 import jax
 
-__all__ = ["jit_once", "keep_compiled", "quick_key", "shared", "user_cache"]
-
 #: seconds of compilation from which code is worth keeping; bytes that are kept, the latest used
 _WORTH, _ROOM = 0.2, 2**29
 

@@ -13,8 +13,6 @@ from slater.policy.base import Memoryless
 if TYPE_CHECKING:
     import gymnasium as gym
 
-__all__ = ["RandomPolicy"]
-
 
 @dataclass(frozen=True)
 class RandomPolicy(Memoryless):

@@ -30,8 +30,6 @@ import numpy as np
 from slater.envs.install import BULLET
 from slater.errors import InputError
 
-__all__ = ["BulletEnv"]
-
 #: name of a cost -> the key of the simulator's info that is present when it is 1
 _KEYS = {"boundary": "cost_outside_bounds", "speed": "cost_velocity_violation"}
 

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 
-__all__ = ["ConstrainedEnv", "checked_action", "chosen_costs"]
-
 Step = tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]
 
 

@@ -15,8 +15,6 @@ from slater.policy import Policy
 if TYPE_CHECKING:
     from slater.envs.constrained import ConstrainedEnv
 
-__all__ = ["Episode", "RunSettings", "Transitions", "is_scalar_cost", "run_episode"]
-
 #: An episode longer than this is taken for one that never ends.
 STEP_CAP = 100_000
 

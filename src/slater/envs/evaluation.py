@@ -21,8 +21,6 @@ from slater.limit_status import LimitStatus
 from slater.limits import Limit, Quantity, Units
 from slater.policy import Policy
 
-__all__ = ["Rollout", "Summary", "is_scalar_cost", "record", "rollout"]
-
 Floats = NDArray[np.float64]
 
 

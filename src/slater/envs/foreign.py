@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from slater.envs.constrained import chosen_costs
 from slater.errors import InputError
 
-__all__ = ["ForeignEnv", "load"]
-
 
 class ForeignEnv(gym.Wrapper[Any, Any, Any, Any]):
     """Turns either kind of step into Gymnasium's five values, with `cost` and `costs` in the info."""

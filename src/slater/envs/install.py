@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BULLET", "GYMNASIUM", "RWRL"]
-
 GYMNASIUM = "pip install 'slater-rl[envs]'"
 # bullet-safety-gym declares gymnasium 0.28 but runs on 1.x: with its dependencies, pip would go back to it
 BULLET = "pip install 'slater-rl[bullet]' && pip install --no-deps 'bullet-safety-gym==1.4.0'"

@@ -15,8 +15,6 @@ from slater.errors import InputError
 if TYPE_CHECKING:
     from slater.envs.constrained import ConstrainedEnv
 
-__all__ = ["IDS", "gymnasium_id", "make", "register", "split_id"]
-
 _BULLET_TASKS = tuple(
     f"{agent}{task}" for agent in ("Ball", "Car", "Drone", "Ant") for task in ("Run", "Circle")
 )

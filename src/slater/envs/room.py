@@ -17,8 +17,6 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Room"]
-
 HOURS = 24
 #: hours in which the room leaks all but 1/e of its warmth
 LEAK = 20.0

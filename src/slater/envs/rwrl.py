@@ -20,8 +20,6 @@ from slater.envs.constraints import DOMAINS
 from slater.envs.install import RWRL
 from slater.errors import InputError
 
-__all__ = ["RWRLEnv"]
-
 
 @functools.cache
 def _suite(domain: str) -> Any:

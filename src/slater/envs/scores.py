@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from slater.errors import InputError
 
-__all__ = ["DSRL_RETURNS", "Scores", "dsrl_scores"]
-
 #: environment -> (smallest, largest) return of an episode in its DSRL dataset
 DSRL_RETURNS: dict[str, tuple[float, float]] = {
     "bullet/BallRun": (26.339754, 1327.445557),

@@ -19,8 +19,6 @@ from slater.errors import InputError
 from slater.policy import Policy
 from slater.threads import children_use_one_thread
 
-__all__ = ["Job", "Workers"]
-
 Job = tuple[Policy, str, dict[str, Any], RunSettings]
 
 #: two workers on two cores want one thread each; JAX's CPU runtime reads this one

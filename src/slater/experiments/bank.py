@@ -35,8 +35,6 @@ from slater.disk import read_json_lines, write_atomic
 from slater.errors import InputError
 from slater.report.curves import markdown_table
 
-__all__ = ["KnownPolicy", "judged", "rates", "run", "standard_errors", "table"]
-
 F64 = NDArray[np.float64]
 CELLS, SETTINGS, CALIBRATION = "cells.jsonl", "settings.json", "calibration.json"
 ERRORS = (0.2, 0.1, 0.05, 0.025)

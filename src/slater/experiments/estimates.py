@@ -29,8 +29,6 @@ from slater.errors import InputError
 from slater.jobs.sweep import TrainJob
 from slater.report.curves import markdown_table
 
-__all__ = ["CellPlan", "measure", "summary"]
-
 F64 = NDArray[np.float64]
 
 

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from slater import tabular as tab
-from slater.jobs.cells import Cell, Row, run_cells, write_settings
+from slater.jobs.cells import run_cells, write_settings
+from slater.jobs.engines import Cell, Row
 from slater.report.curves import Curve, draw_against_size, summarise, write_csv
-
-__all__ = ["SIZES", "run"]
 
 SIZES = (100, 200, 500, 1000, 2000, 5000, 10_000)
 QUICK_SIZES = (100, 500, 2000)

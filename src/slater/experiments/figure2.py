@@ -20,8 +20,6 @@ from slater.report.benchmarks import draw_curves
 from slater.report.curves import markdown_table, write_csv
 from slater.report.html import Section, Table, write_report
 
-__all__ = ["ALGORITHMS", "BUDGETS", "LIMITS", "write"]
-
 #: of environments; iterations between rollouts while training
 FAMILY, CURVE_EVERY = "rwrl", 1_000
 ALGORITHMS = ("pdca", "pdca:paper-rwrl", "coptidice")

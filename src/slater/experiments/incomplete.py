@@ -31,11 +31,10 @@ from typing import Any
 import numpy as np
 
 from slater import tabular as tab
-from slater.jobs.cells import Cell, Row, run_cells, write_settings
+from slater.jobs.cells import run_cells, write_settings
+from slater.jobs.engines import Cell, Row
 from slater.report.curves import Curve, draw_against_size, summarise, write_csv
 from slater.tabular._check import Float
-
-__all__ = ["IncompleteProblem", "draw_problem", "run"]
 
 SIZES = (200, 1000, 5000, 20_000)
 QUICK_SIZES = (500, 5000)

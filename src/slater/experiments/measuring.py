@@ -9,8 +9,6 @@ import numpy as np
 from slater.errors import InputError
 from slater.policy import Policy, parts_of
 
-__all__ = ["measure", "per_episode", "scores"]
-
 
 def measure(
     policy: Policy, env: str, *, episodes: int, seed: int, deterministic: bool, discount: float

@@ -25,8 +25,6 @@ from slater.runs.evaluations import Evaluation, add_evaluation
 from slater.runs.folder import kept_path
 from slater.runs.result import from_log
 
-__all__ = ["measure_members"]
-
 F64 = NDArray[np.float64]
 
 

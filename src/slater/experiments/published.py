@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["STATUS", "Published", "published", "published_for"]
-
 #: where a figure comes from, in words
 STATUS = {
     "paper": "printed in the PDCA paper",

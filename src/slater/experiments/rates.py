@@ -16,10 +16,9 @@ import numpy as np
 
 from slater import tabular as tab
 from slater.errors import InputError
-from slater.jobs.cells import Cell, Row, run_cells, write_settings
+from slater.jobs.cells import run_cells, write_settings
+from slater.jobs.engines import Cell, Row
 from slater.report.curves import draw_rates, fit_slope, summarise, write_csv
-
-__all__ = ["run"]
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 QUICK_SIZES = (200, 2000, 20_000)

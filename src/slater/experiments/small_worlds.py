@@ -12,8 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["F64", "WORLDS", "Rng", "State", "World"]
-
 F64 = NDArray[np.float64]
 Rng = np.random.Generator
 State = dict[str, Any]

@@ -17,17 +17,6 @@ from numpy.typing import NDArray
 from slater.jobs.engines import Row
 from slater.report.html import Table
 
-__all__ = [
-    "Difference",
-    "Standing",
-    "differences",
-    "interquartile_mean",
-    "safe",
-    "sentences",
-    "standings",
-    "standings_table",
-]
-
 DRAWS, CONFIDENCE = 2_000, 0.95
 Interval = tuple[float, float]
 

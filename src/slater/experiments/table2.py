@@ -23,8 +23,6 @@ from slater.report.benchmarks import draw_curves, draw_plane
 from slater.report.curves import markdown_table, write_csv
 from slater.report.html import Section, Table, write_report
 
-__all__ = ["ALGORITHMS", "BUDGETS", "LIMITS", "Budget", "write"]
-
 #: of environments; iterations between rollouts while training
 FAMILY, CURVE_EVERY = "bullet", 2_500
 LIMITS = ("10", "20", "40")

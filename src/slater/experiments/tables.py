@@ -11,8 +11,6 @@ from slater.experiments.task_data import KINDS
 from slater.jobs.engines import Row
 from slater.report.curves import summarise
 
-__all__ = ["algorithm_of", "curve_means", "facts", "labelled", "means", "with_error"]
-
 
 def algorithm_of(row: Row) -> str:
     """As on the command line: `pdca` or `pdca:paper`."""

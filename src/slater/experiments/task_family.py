@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from slater.experiments.small_worlds import F64, Rng, State, World
 
-__all__ = ["KINDS", "RandomTask", "task_of"]
-
 #: episodes of the pilot log that sets levels and limits
 PILOT = 400
 SHAPES = ("crossing", "excess", "rare", "heavy")

@@ -18,10 +18,9 @@ from slater.certify.exact import cost_interval
 from slater.certify.propensities import judge_propensities
 from slater.certify.rollouts import judge_episodes
 from slater.experiments.verdict_worlds import FINITE, LOGS, SUMS, finite
-from slater.jobs.cells import Cell, Row, run_cells, write_settings
+from slater.jobs.cells import run_cells, write_settings
+from slater.jobs.engines import Cell, Row
 from slater.report.curves import write_csv
-
-__all__ = ["run"]
 
 SIZES, QUICK_SIZES = (30, 100, 300, 1000, 3000), (30, 300)
 CONFIDENCES = (0.9, 0.95)

@@ -15,8 +15,6 @@ from slater.policy import CategoricalPolicy
 if TYPE_CHECKING:
     from slater.tabular import Counts
 
-__all__ = ["FINITE", "LOGS", "SUMS", "LogWorld", "SumWorld", "finite"]
-
 F64 = NDArray[np.float64]
 
 

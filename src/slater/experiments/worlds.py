@@ -24,8 +24,6 @@ from slater.experiments.task_family import task_of
 from slater.policy import parts_of
 from slater.report.curves import markdown_table
 
-__all__ = ["measure", "played", "recorded", "summary", "true_value", "world_of"]
-
 F64 = NDArray[np.float64]
 Rng = np.random.Generator
 #: by how much a limit may be exceeded before a run that said "within" was wrong

@@ -25,8 +25,6 @@ from slater.errors import InputError
 from slater.jobs.engines import Cell, Engine, Row, run_jobs
 from slater.progress import PlainProgress
 
-__all__ = ["Cell", "Row", "finished_rows", "prepare", "run_cells", "write_settings"]
-
 
 def prepare(out: Path) -> Path:
     """Make the output folder, or say why it cannot be written, before any work is done."""

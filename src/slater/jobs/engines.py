@@ -31,8 +31,6 @@ from typing import Any, Literal, TypeVar
 from slater.errors import InputError, InputWarning, optional
 from slater.threads import children_use_one_thread, use_one_thread
 
-__all__ = ["Cell", "Engine", "Row", "key_of", "run_jobs"]
-
 Cell = dict[str, Any]
 Row = dict[str, Any]
 Engine = Literal["pool", "fresh", "ray"]

@@ -24,8 +24,6 @@ from slater.runs.metrics import METRICS
 if TYPE_CHECKING:
     from slater.data import Dataset, StoredDataset
 
-__all__ = ["TrainJob", "differences", "grid", "last_row", "refuse_other_plans"]
-
 #: fields of a run that change nothing about its result, or only say again what others say
 _WITHOUT_EFFECT = ("data", "checkpoint_every", "preset", "settings")
 

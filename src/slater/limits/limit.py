@@ -11,8 +11,6 @@ import numpy as np
 
 from slater.errors import InputError
 
-__all__ = ["LARGEST", "Limit", "Quantity", "Unit", "duration"]
-
 Unit = Literal["episode", "discounted", "step"]
 #: Every quantity a limit can be expressed in; "normalised" is derived only, never typed by a user.
 Quantity = Literal["episode", "discounted", "step", "normalised"]

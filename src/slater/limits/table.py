@@ -9,8 +9,6 @@ from slater.errors import InputError
 from slater.limits.limit import Limit, Quantity
 from slater.limits.units import Units
 
-__all__ = ["limit_records", "limit_table"]
-
 
 def limit_records(limits: Sequence[Limit], units: Units) -> list[dict[str, float | str | None]]:
     """Each limit in every unit, for a log or JSON; None where the setting does not define the unit."""

@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from slater.errors import InputError
 from slater.limits.limit import Limit, Quantity
 
-__all__ = ["Units"]
-
 
 @dataclass(frozen=True)
 class Units:

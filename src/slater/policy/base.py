@@ -20,8 +20,6 @@ from slater.encoding import Encoding, encode_rows, is_table
 from slater.errors import InputError
 from slater.policy.contract import Contract, RangeCheck, check_range, checked
 
-__all__ = ["Actor", "Described", "Memoryless", "MemorylessActor", "Policy", "SavedPolicy"]
-
 
 class Actor(Protocol):
     """A policy at work in one episode."""

@@ -24,8 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from slater.errors import InputError
 
-__all__ = ["Budget", "Ends", "Ledger", "checked_limits"]
-
 Ends = Literal["horizon", "never", "timeouts"]
 F64 = NDArray[np.float64]
 

@@ -19,8 +19,6 @@ from slater.policy.base import Described, Memoryless
 from slater.policy.contract import checked, usable
 from slater.policy.layers import Layers, apply_layers, name_layers, read_layers, stretched
 
-__all__ = ["CandidatesPolicy"]
-
 F32 = NDArray[np.float32]
 
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from slater.encoding import Encoding
 from slater.errors import InputError
 
-__all__ = ["Contract", "Entry", "RangeCheck", "check_range", "checked", "usable"]
-
 #: the largest size of an entry: beyond any measurement, and its square still fits into 32 bits
 LARGEST = 1e18
 #: what to do about an observation that is far outside the data's range

@@ -24,9 +24,6 @@ from slater.policy.base import Described, SavedPolicy
 from slater.policy.contract import Contract
 from slater.policy.mixture import Mixture
 
-__all__ = ["checksum", "from_tensors", "load", "save", "with_limits"]
-
-
 FORMAT = "slater-policy-1"
 
 

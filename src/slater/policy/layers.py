@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Layers", "apply_layers", "name_layers", "read_layers", "stretched"]
-
 F32 = NDArray[np.float32]
 #: (weight `(in, out)`, bias `(out,)`) per layer of a ReLU network
 Layers = tuple[tuple[F32, F32], ...]

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from slater.errors import InputError
 from slater.policy.base import Actor, Described, SavedPolicy
 
-__all__ = ["Mixture"]
-
 
 @dataclass(frozen=True, repr=False)
 class Mixture(Described):

@@ -13,9 +13,6 @@ from slater.policy.base import Described, Memoryless
 from slater.policy.contract import checked, usable
 from slater.policy.layers import Layers, apply_layers, name_layers, read_layers, stretched
 
-__all__ = ["CategoricalPolicy", "GaussianMixturePolicy", "GaussianPolicy"]
-
-
 F32 = NDArray[np.float32]
 
 

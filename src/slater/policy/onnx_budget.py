@@ -24,8 +24,6 @@ from slater.policy.onnx_graph import Built, Graph, StateEntry
 from slater.policy.sequence import SequencePolicy
 from slater.policy.switching import SwitchingPolicy
 
-__all__ = ["memory_entry", "sequence_graph", "switching_graph"]
-
 
 def memory_entry(graph: Graph, history: History) -> StateEntry:
     """The memory after the step, by `History.after`; all members of a mixture share it."""

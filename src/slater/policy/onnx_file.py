@@ -38,8 +38,6 @@ from slater.policy.remembering import RememberingPolicy
 from slater.policy.sequence import SequencePolicy
 from slater.policy.switching import SwitchingPolicy
 
-__all__ = ["OPSET", "lone", "save_onnx"]
-
 #: the version of ONNX' operators that the graph is written in
 OPSET = 17
 #: version of the file format; runtimes from 2022 on read it

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from slater.policy.layers import Layers
 
-__all__ = ["Built", "Graph", "StateEntry"]
-
 
 @dataclass(frozen=True)
 class StateEntry:

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from slater.errors import InputError
 from slater.policy.contract import Contract, checked, usable
 
-__all__ = ["OnnxPolicy"]
-
 
 @dataclass(frozen=True)
 class OnnxPolicy:

@@ -17,8 +17,6 @@ from slater.history import History
 from slater.policy.base import Actor, Described, SavedPolicy
 from slater.policy.contract import RangeCheck, check_range, checked
 
-__all__ = ["RememberingPolicy"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RememberingPolicy(Described):

@@ -22,8 +22,6 @@ from slater.policy.budget import Budget, Ledger, checked_limits
 from slater.policy.contract import RangeCheck, check_range, checked, usable
 from slater.policy.layers import stretched
 
-__all__ = ["SequencePolicy", "Targets"]
-
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 

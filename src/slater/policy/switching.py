@@ -20,8 +20,6 @@ from slater.policy.budget import Budget, Ledger, checked_limits
 from slater.policy.contract import RangeCheck, check_range, checked, usable
 from slater.policy.layers import Layers, apply_layers, name_layers, read_layers, stretched
 
-__all__ = ["SwitchingPolicy"]
-
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 

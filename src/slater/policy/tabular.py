@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 
-__all__ = ["TableActor", "TableMixture"]
-
 
 @dataclass(frozen=True, eq=False)
 class TableActor:

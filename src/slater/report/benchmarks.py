@@ -15,8 +15,6 @@ import matplotlib.pyplot as plt
 
 from slater.report.curves import LIMIT, STYLE, save_figure, with_errors
 
-__all__ = ["Look", "draw_curves", "draw_plane", "looks"]
-
 Row = Mapping[str, Any]
 
 #: colours of algorithms that only the deep experiments have; the others keep theirs from every figure

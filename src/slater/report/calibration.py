@@ -15,8 +15,6 @@ import matplotlib.pyplot as plt
 
 from slater.report.curves import MARKERS, PALETTE, save_figure
 
-__all__ = ["draw_calibration"]
-
 #: probabilities of the central intervals that are drawn
 LEVELS = np.array([0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98])
 

@@ -16,8 +16,6 @@ from slater.disk import append_json_line, make_folder, read_json_lines, write_at
 from slater.report.pages import page, table
 from slater.report.svg import COLOURS, Plot
 
-__all__ = ["HISTORY", "bins_of", "certificate_html", "earlier", "row_of", "save_certificate"]
-
 #: the file that keeps every certificate made in a folder, a line each, oldest first
 HISTORY = "certificates.jsonl"
 

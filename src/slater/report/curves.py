@@ -15,11 +15,6 @@ from numpy.typing import NDArray
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-__all__ = [
-    "Curve", "draw_against_size", "draw_rates", "fit_slope", "markdown_table", "save_figure", "summarise",
-    "with_errors", "write_csv",
-]  # fmt: skip
-
 Row = dict[str, Any]
 F64 = NDArray[np.float64]
 

@@ -14,8 +14,6 @@ from slater.report.curves import LIMIT, MARKERS, PALETTE
 from slater.tabular import CMDP, Result, Solution
 from slater.tabular._check import Float
 
-__all__ = ["draw_game"]
-
 
 def draw_game(
     path: Path, cmdp: CMDP, best: Solution, result: Result, policies: dict[str, tuple[float, Float]]

@@ -15,8 +15,6 @@ from typing import Any
 
 from slater.report.pages import page
 
-__all__ = ["Section", "Table", "write_report"]
-
 
 @dataclass(frozen=True)
 class Table:

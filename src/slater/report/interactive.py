@@ -12,8 +12,6 @@ from slater.errors import InputError
 from slater.report.benchmarks import looks
 from slater.report.curves import LIMIT
 
-__all__ = ["curves_figure", "estimates_figure", "plane_figure", "plotly"]
-
 Row = Mapping[str, Any]
 DASHES = ("solid", "dot", "dash", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x")

@@ -7,8 +7,6 @@ from html import escape
 
 from slater.report.svg import COLOURS
 
-__all__ = ["VERDICTS", "key", "page", "table"]
-
 #: words that give a cell the colour of a verdict
 VERDICTS = {
     "pass": "pass", "fail": "fail", "abstain": "abstain",

@@ -19,8 +19,6 @@ from slater.report.run_plots import Beside, curves, frame, frontier, losses, pla
 from slater.report.svg import SERIES
 from slater.runs import LimitRecord, SavedRun
 
-__all__ = ["Beside", "report_html"]
-
 
 def report_html(runs: Sequence[SavedRun], beside: Sequence[Beside] | None = None) -> str:
     """The page of the runs: a comparison where there are several, then every run by itself."""

@@ -8,8 +8,6 @@ from html import escape
 
 import numpy as np
 
-__all__ = ["COLOURS", "SERIES", "Plot", "ticks"]
-
 COLOURS = {"pass": "#117a65", "fail": "#b03a2e", "abstain": "#b7950b", "ink": "#1b2631", "line": "#1b4f72"}
 #: one colour per thing that is compared, told apart on light and dark grounds
 SERIES = ("#2e86c1", "#d35400", "#1e8449", "#a569bd", "#c0392b", "#7f8c8d", "#b7950b", "#148f77")

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from slater.report.curves import LIMIT, PALETTE
 from slater.runs import LimitRecord
 
-__all__ = ["Level", "draw_training"]
-
 
 class Level(NamedTuple):
     """Mean return and cost per episode."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from slater.envs import Rollout
     from slater.runs.record import TaskRecord
 
-__all__ = ["EVALUATIONS", "Evaluation", "add_evaluation", "read_evaluations"]
-
 #: name of the file in the folder of a run: one JSON object per line
 EVALUATIONS = "evaluations.jsonl"
 

@@ -22,11 +22,6 @@ from slater.runs.result import RESULT, Member, Result, read_result
 if TYPE_CHECKING:
     from slater.policy import Contract, Mixture, SavedPolicy
 
-__all__ = [
-    "SavedRun", "find_runs", "folder_for", "is_run", "kept_path", "new_run_folder", "open_run", "run_of",
-    "save_kept",
-]  # fmt: skip
-
 
 def is_run(folder: str | Path) -> bool:
     """Whether a run was begun in `folder`."""

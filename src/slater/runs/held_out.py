@@ -19,8 +19,6 @@ from slater.disk import make_folder, typed, write_json
 from slater.errors import InputError
 from slater.runs.trained_on import TrainedOn
 
-__all__ = ["FILE", "HeldOut", "hold_out", "read_held_out", "training_part", "without_held_out"]
-
 #: name of the file in the folder of a run
 FILE = "held_out.json"
 #: of the split: the same episodes for every seed and setting of a sweep, and for its certificates

@@ -11,8 +11,6 @@ from typing import Any
 
 from slater.disk import read_json_lines, write_json_lines
 
-__all__ = ["METRICS", "Metrics", "MetricsFile", "last_step", "read_metrics"]
-
 #: name of the file in the folder of a run
 METRICS = "metrics.jsonl"
 

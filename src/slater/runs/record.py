@@ -17,10 +17,6 @@ from slater.errors import InputError
 from slater.limits import Limit, Units
 from slater.runs.result import RESULT, LimitRecord
 
-__all__ = [
-    "RECORD", "Record", "Run", "TaskRecord", "read_record", "read_run", "write_extension", "write_record",
-]  # fmt: skip
-
 #: name of the file in the folder of a run
 RECORD = "run.json"
 

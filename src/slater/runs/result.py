@@ -17,8 +17,6 @@ from slater.limits import Limit
 if TYPE_CHECKING:
     from slater.policy import Mixture, SavedPolicy
 
-__all__ = ["RESULT", "LimitRecord", "Member", "Result", "read_result", "write_result"]
-
 #: name of the file in the folder of a run
 RESULT = "result.json"
 

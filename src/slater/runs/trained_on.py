@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from slater.data import Dataset, StoredDataset
 
-__all__ = ["TrainedOn", "copied", "episode_hashes", "recur"]
-
 U64 = NDArray[np.uint64]
 
 #: hashes kept in a policy file at most; of more episodes, those with the smallest hashes stand for all

@@ -10,23 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from slater.errors import InputError
 
-__all__ = [
-    "Float",
-    "Int",
-    "as_array",
-    "as_indices",
-    "check_choice",
-    "check_discount",
-    "check_distribution",
-    "check_indices",
-    "check_policy",
-    "check_positive",
-    "check_range",
-    "check_rounds",
-    "check_start",
-    "raw_array",
-]
-
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
 

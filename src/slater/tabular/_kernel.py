@@ -24,8 +24,6 @@ from scipy.sparse.linalg import LinearOperator, gmres, splu
 from slater.errors import InputError
 from slater.tabular._check import SUM_TOLERANCE, Float, Int
 
-__all__ = ["Kernel", "Resolvent", "check_rows", "improved", "policy_iteration"]
-
 #: up to this many entries S*A*S the dense path of the paper's problems is taken
 SMALL = 2**15
 

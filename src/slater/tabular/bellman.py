@@ -18,8 +18,6 @@ from slater.tabular._check import Float, Int
 from slater.tabular.classes import Box, FiniteList, L2Ball, NormalisedBox, PerSampleBox, WeightClass
 from slater.tabular.counts import Counts
 
-__all__ = ["Atoms", "advantage", "bellman_error", "bellman_residual", "list_masses"]
-
 
 def bellman_residual(data: Counts, policy: Float, f: Float, utility: Float) -> Float:
     """dbar, shape `(S, A)`: the mean Bellman residual of each pair; zero where there are no data."""

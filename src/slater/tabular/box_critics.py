@@ -36,8 +36,6 @@ from slater.tabular._check import Float
 from slater.tabular._kernel import Resolvent
 from slater.tabular.counts import Counts
 
-__all__ = ["BoxCritics"]
-
 #: the duality gap at which a critic is solved, as a share of the width of its box of values
 TOLERANCE = 1e-8
 

@@ -18,8 +18,6 @@ from slater.tabular.cmdp import CMDP
 from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 
-__all__ = ["Certificate", "certify", "estimate_certificate"]
-
 
 @dataclass(frozen=True)
 class Certificate:

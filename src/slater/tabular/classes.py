@@ -15,20 +15,6 @@ from numpy.typing import ArrayLike
 from slater.errors import InputError
 from slater.tabular._check import Float, as_array, as_indices, check_indices
 
-__all__ = [
-    "Box",
-    "FiniteList",
-    "L2Ball",
-    "Linear",
-    "NormalisedBox",
-    "PerSampleBox",
-    "Tabular",
-    "ValueClass",
-    "WeightClass",
-    "aggregation",
-    "squared_norm_bound",
-]
-
 
 @dataclass(frozen=True)
 class _Bounded:

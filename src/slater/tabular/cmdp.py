@@ -31,8 +31,6 @@ from slater.tabular._check import (
 from slater.tabular._kernel import Kernel, check_rows, improved
 from slater.tabular.optimum import MasterProgram, best_policy, smallest_excess
 
-__all__ = ["CMDP", "Infeasible", "Method", "Sizes", "Solution", "normalise_policy", "uniform_policy"]
-
 #: how an optimum is found: the linear program over occupancy measures, policy iteration under a master
 #: program (`optimum`), or the one that suits the size
 Method = Literal["auto", "linear-program", "policy-iteration"]

@@ -31,8 +31,6 @@ from slater.tabular.mixture import Mixture
 from slater.tabular.occupancy import solve_occupancy_qp
 from slater.tabular.result import Presets, Result, data_driven_bound
 
-__all__ = ["COptiDICE", "cost_upper_bound"]
-
 
 @dataclass(frozen=True)
 class COptiDICE(Presets):

@@ -31,8 +31,6 @@ from slater.tabular._check import (
 from slater.tabular._kernel import Kernel
 from slater.tabular.cmdp import CMDP, Sizes
 
-__all__ = ["Counts", "Coverage"]
-
 Unseen = Literal["pessimistic", "optimistic", "uniform"]
 
 

@@ -29,8 +29,6 @@ from slater.tabular.classes import (
 )
 from slater.tabular.counts import Counts
 
-__all__ = ["Conic", "Program", "Simplex", "assemble"]
-
 #: weight of the pessimistic tie-break on pairs without data, whose value the data do not pin down;
 #: it must exceed the solver's tolerance on reduced costs (1e-7) and be small against rho
 TIE_BREAK = 1e-6

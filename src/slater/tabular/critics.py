@@ -19,8 +19,6 @@ from slater.tabular.classes import Box, L2Ball, Tabular, ValueClass, WeightClass
 from slater.tabular.counts import Counts
 from slater.tabular.critic_programs import Conic, Simplex, assemble
 
-__all__ = ["Critic", "Critics"]
-
 
 class Critics:
     """`argmin_{f in F} weight * E_D(pi, f; U_j) + sign_j * A_D(pi, f)`, for m utilities and many policies.

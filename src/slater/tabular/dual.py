@@ -14,8 +14,6 @@ import numpy as np
 
 from slater.tabular._check import Float
 
-__all__ = ["DUALS", "DualPlayer", "ExponentiatedGradient", "Greedy", "ProjectedGradient", "project_simplex"]
-
 
 class DualPlayer(Protocol):
     """One game's lambda-player; `update` may keep state from round to round."""

@@ -24,8 +24,6 @@ from slater.tabular._check import Float, as_array, check_distribution
 from slater.tabular.cmdp import CMDP
 from slater.tabular.counts import Counts
 
-__all__ = ["load_problem"]
-
 MODEL_FIELDS = ("transition", "reward", "costs", "limits", "discount")
 LOG_FIELDS = ("states", "actions", "next_states", "rewards", "costs", "limits", "discount")
 

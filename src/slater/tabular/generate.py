@@ -18,15 +18,6 @@ from slater.tabular._check import Float
 from slater.tabular.cmdp import CMDP, Infeasible, Solution, normalise_policy, uniform_policy
 from slater.tabular.occupancy import project_occupancy
 
-__all__ = [
-    "GENERATORS",
-    "coptidice_behaviour",
-    "coptidice_cmdp",
-    "half_optimal_behaviour",
-    "paper_cmdp",
-    "sparse_cmdp",
-]
-
 #: limits (J-units, discount .8) of the multi-cost variant: with I independent costs the limit .5 of
 #: the paper is met by no policy for most draws, so it grows with I; every one of them must bind
 MULTI_COST_LIMIT = {1: 0.5, 2: 0.9, 3: 1.2}

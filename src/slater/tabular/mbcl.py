@@ -30,8 +30,6 @@ from slater.tabular.dual import ExponentiatedGradient
 from slater.tabular.mixture import Mixture
 from slater.tabular.result import Presets, Result, data_driven_bound
 
-__all__ = ["MBCL", "FittedQ", "greedy_policy"]
-
 
 class FittedQ:
     """Fitted Q iteration and evaluation on a dataset, for tabular or linear F.

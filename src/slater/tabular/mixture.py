@@ -18,8 +18,6 @@ from slater.policy.tabular import TableMixture
 from slater.tabular._check import Float, as_array, check_distribution
 from slater.tabular.cmdp import CMDP, normalise_policy
 
-__all__ = ["Mixture"]
-
 
 @dataclass(frozen=True, eq=False)
 class Mixture(TableMixture):

@@ -10,8 +10,6 @@ from slater.errors import InputError
 from slater.tabular._check import Float
 from slater.tabular.cmdp import CMDP, Infeasible, normalise_policy
 
-__all__ = ["project_occupancy", "solve_occupancy_qp"]
-
 
 def project_occupancy(cmdp: CMDP, policy: Float) -> Float:
     """The policy `(S, A)` under the limits whose occupancy is chi-square closest to `policy`'s.

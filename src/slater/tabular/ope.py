@@ -19,16 +19,6 @@ from slater.tabular.counts import Counts
 from slater.tabular.critics import Critic
 from slater.tabular.mixture import Mixture
 
-__all__ = [
-    "ESTIMATORS",
-    "Estimator",
-    "MinimaxEstimator",
-    "ModelEstimator",
-    "evaluate",
-    "identification_interval",
-    "standard_error",
-]
-
 Fill = Literal["low", "high"]
 
 #: a row with fewer draws than this leans on the variance of the others

@@ -24,8 +24,6 @@ from slater.tabular._kernel import policy_iteration
 if TYPE_CHECKING:
     from slater.tabular.cmdp import CMDP
 
-__all__ = ["MasterProgram", "best_policy", "smallest_excess"]
-
 #: the gap between the dual function and the master's value at which the optimum is reached, relative
 GAP = 1e-10
 

@@ -18,8 +18,6 @@ from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 from slater.tabular.ope import evaluate, standard_error
 
-__all__ = ["MixtureRule", "mix"]
-
 MixtureRule = Literal["uniform", "tail", "lp"]
 
 #: the part of a run that `tail` leaves out

@@ -41,8 +41,6 @@ from slater.tabular.primal import NaturalPolicyGradient
 from slater.tabular.result import Presets, Result, data_driven_bound
 from slater.tabular.theory import Mode, TheoremPlan, make_plan
 
-__all__ = ["PDCA"]
-
 #: the policy player's step on large problems, chosen on seed 0 of ICU-Sepsis
 LARGE_STEP = 2000.0
 

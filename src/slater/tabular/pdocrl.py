@@ -41,8 +41,6 @@ from slater.tabular.ope import ModelEstimator
 from slater.tabular.primal import NaturalPolicyGradient
 from slater.tabular.result import Presets, Result, data_driven_bound
 
-__all__ = ["PDOCRL"]
-
 
 @dataclass(frozen=True)
 class PDOCRL(Presets):

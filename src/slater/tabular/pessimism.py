@@ -28,8 +28,6 @@ from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 from slater.tabular.pooling import pooled
 
-__all__ = ["affordable", "for_thin_coverage", "pair_bounds", "pair_errors", "pessimistic", "rare_share"]
-
 #: standard errors a pair on large problems, where the limits leave room for them (seeds 0 to 2 of ICU-Sepsis)
 STRENGTH = 0.2
 

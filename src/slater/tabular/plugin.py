@@ -11,8 +11,6 @@ from slater.tabular.counts import Counts, Unseen
 from slater.tabular.mixture import Mixture
 from slater.tabular.result import BOUND_FACTOR, Result
 
-__all__ = ["PlugIn"]
-
 
 @dataclass(frozen=True)
 class PlugIn:

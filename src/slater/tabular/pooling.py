@@ -22,8 +22,6 @@ from scipy import sparse
 from slater.errors import InputError
 from slater.tabular.counts import Counts
 
-__all__ = ["best_borrowing", "pooled"]
-
 #: numbers of borrowed visits that are tried; below the least of them nothing is borrowed
 TRIED = 2.0 ** np.arange(-2, 11)
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from slater.tabular._check import Float, check_positive
 from slater.tabular.cmdp import uniform_policy
 
-__all__ = ["NaturalPolicyGradient"]
-
 
 class NaturalPolicyGradient:
     """`pi_{k+1}(a|s) ∝ pi_k(a|s) exp(step * z_k(s, a))` for scaled values z in [-1, 1], from uniform.

@@ -8,25 +8,26 @@ from typing import Any
 import numpy as np
 
 from slater.tabular.certificate import certify, estimate_certificate
-from slater.tabular.cmdp import CMDP
+from slater.tabular.cmdp import CMDP, Solution
 from slater.tabular.counts import Counts
 from slater.tabular.ope import standard_error
 from slater.tabular.pessimism import RARE, rare_share
 from slater.tabular.pooling import pooled
 from slater.tabular.result import Result
 
-__all__ = ["problem_record", "run_record"]
-
 #: the share of decisions in rarely visited pairs from which a reader is warned
 MANY_RARE = 0.2
 
 
-def run_record(data: Counts, result: Result, cmdp: CMDP | None) -> dict[str, Any]:
+def run_record(
+    data: Counts, result: Result, cmdp: CMDP | None, best: Solution | None = None
+) -> dict[str, Any]:
     """What a run gave, as plain numbers ready for JSON; J-units unless a name says otherwise.
 
     The fields under `estimate` are computed from the data alone. Those at the top are exact values on
     the true model, and None where there is none. On large problems the estimates are made on pooled rows
-    (`pooling`): on the log's own, a policy that was chosen on them looks better than it is.
+    (`pooling`): on the log's own, a policy that was chosen on them looks better than it is. best: the model's
+    optimum, where it is known already.
     """
     model = data if data.successors.small else pooled(data)
     offline = estimate_certificate(model, result.policy, result.multipliers, result.multiplier_bound)
@@ -70,7 +71,7 @@ def run_record(data: Counts, result: Result, cmdp: CMDP | None) -> dict[str, Any
         record["estimate"]["critic_gap"] = float(gaps.max())
     if cmdp is not None:
         exact = certify(cmdp, result.policy, result.multipliers, result.multiplier_bound)
-        record |= {"J_R": exact.J_R, "J_C": exact.J_C.tolist(), "gap": exact.gap} | problem_record(cmdp)
+        record |= {"J_R": exact.J_R, "J_C": exact.J_C.tolist(), "gap": exact.gap} | problem_record(cmdp, best)
         need = sum(record["lambda_star"])
         if 0.0 < result.multiplier_bound <= need:
             record["notes"].append(
@@ -79,9 +80,9 @@ def run_record(data: Counts, result: Result, cmdp: CMDP | None) -> dict[str, Any
     return _finite(record)
 
 
-def problem_record(cmdp: CMDP) -> dict[str, Any]:
+def problem_record(cmdp: CMDP, best: Solution | None = None) -> dict[str, Any]:
     """The optimum of a problem: `J_R_star`, `lambda_star`, `phi` (normalised)."""
-    best = cmdp.solve()
+    best = best or cmdp.solve()
     return {
         "J_R_star": best.J_R,
         "lambda_star": best.multipliers.tolist(),

@@ -14,8 +14,6 @@ from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 from slater.tabular.theory import TheoremPlan
 
-__all__ = ["Algorithm", "Presets", "Result", "data_driven_bound"]
-
 
 @dataclass(frozen=True)
 class Result:

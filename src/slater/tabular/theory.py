@@ -24,8 +24,6 @@ from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 from slater.tabular.ope import standard_error
 
-__all__ = ["MODES", "Mode", "TheoremPlan", "make_plan"]
-
 Mode = Literal["nearly-feasible", "any-comparator", "exactly-feasible"]
 MODES: tuple[Mode, ...] = ("nearly-feasible", "any-comparator", "exactly-feasible")
 

@@ -31,8 +31,6 @@ from slater.tabular.mixture import Mixture
 from slater.tabular.pdca import PDCA
 from slater.tabular.result import Result
 
-__all__ = ["MABO", "PRORL", "ACrab"]
-
 
 @dataclass(frozen=True)
 class ACrab:

@@ -38,8 +38,6 @@ from slater.tabular.ope import ModelEstimator
 from slater.tabular.primal import NaturalPolicyGradient
 from slater.tabular.result import Result, data_driven_bound
 
-__all__ = ["WSAC"]
-
 
 @dataclass(frozen=True)
 class WSAC:

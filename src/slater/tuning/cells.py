@@ -12,8 +12,6 @@ from slater.errors import InputError
 from slater.experiments.benchmark import share_done, train_or_resume
 from slater.jobs.engines import Cell, Row, key_of
 
-__all__ = ["CandidateWork"]
-
 
 @dataclass(frozen=True)
 class CandidateWork:

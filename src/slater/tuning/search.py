@@ -35,17 +35,6 @@ from slater.pairs import parse_values
 from slater.runs import open_run, read_run
 from slater.runs.held_out import SEED
 
-__all__ = [
-    "Judge",
-    "best",
-    "candidates",
-    "in_units_of_limits",
-    "judged_policy",
-    "parse_search",
-    "refuse_unjudged",
-    "split_episodes",
-]
-
 F64 = NDArray[np.float64]
 
 

@@ -52,8 +52,6 @@ from slater.data.names import NameCodes, named_codes
 from slater.data.tasks import Task, task_of_file
 from slater.errors import InputError
 
-__all__ = ["DSRL_FIELDS", "DsrlReader", "DsrlWriter"]
-
 #: The datasets of the DSRL schema.
 DSRL_FIELDS = ("observations", "next_observations", "actions", "rewards", "costs", "terminals", "timeouts")
 #: What h5py raises, depending on which byte is wrong.

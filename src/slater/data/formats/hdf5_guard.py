@@ -22,17 +22,6 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "CarefulFile",
-    "check_sizes",
-    "kept_elsewhere",
-    "larger_than_stored",
-    "lost_chunks",
-    "never_written",
-    "odd_number_type",
-    "zeroed_chunk",
-]
-
 #: What a dataset that was created and never written may claim to hold, in bytes.
 _UNWRITTEN_BYTES = 2**28
 

@@ -37,8 +37,6 @@ from slater.data.formats.base import (
 from slater.data.formats.hdf5_guard import check_sizes
 from slater.errors import InputError
 
-__all__ = ["MinariReader", "MinariWriter", "is_minari"]
-
 _NOTES = "slater"
 
 

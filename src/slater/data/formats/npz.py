@@ -31,8 +31,6 @@ from slater.data.formats.base import (
 from slater.data.names import NameCodes, named_codes
 from slater.errors import InputError
 
-__all__ = ["NpzReader", "NpzWriter"]
-
 
 class NpzReader(Reader):
     """Reads an `.npz` archive, compressed or not, into memory."""

@@ -37,8 +37,6 @@ from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.disk import locked
 from slater.errors import InputError
 
-__all__ = ["HEADER_BYTES", "StoreNotes", "StoreReader", "StoreWriter", "columns_of", "is_store", "settle"]
-
 _FORMATS = (1, 2)
 HEADER_BYTES = 4096
 _EPISODE_FIELDS = ("starts", "stops", "returns", "costs", "terminated", "complete")

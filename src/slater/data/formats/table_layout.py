@@ -18,11 +18,6 @@ from slater.data.formats.table_values import entries_of
 from slater.disk import read_json
 from slater.errors import InputError
 
-__all__ = [
-    "TableWriter", "cost_columns", "find_roles", "folder_keys", "lerobot_info", "notes_beside",
-    "parquet_files", "pyarrow",
-]  # fmt: skip
-
 
 def pyarrow() -> Any:
     """The package, with its readers of Parquet and CSV; without it, the line that installs it."""

@@ -25,10 +25,6 @@ from slater.errors import InputError
 from slater.limit_status import LimitStatus
 from slater.limits import Limits, resolve_limits
 
-__all__ = [
-    "Algorithm", "Config", "ConfigT", "LastIterate", "Member", "State", "fit_phases", "fit_preparation",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Config:

@@ -40,8 +40,6 @@ from slater.deep.task import Task
 from slater.errors import InputError
 from slater.policy import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy
 
-__all__ = ["BC", "BCConfig", "BCSafe", "BCSafeConfig", "choose_episodes"]
-
 
 @dataclass(frozen=True)
 class BCConfig(Config):

@@ -42,8 +42,6 @@ from slater.deep.task import Task
 from slater.errors import InputError
 from slater.policy.candidates import CandidatesPolicy
 
-__all__ = ["BCQLag", "BCQLagConfig", "BCQLagState", "Perturbed"]
-
 
 @dataclass(frozen=True)
 class BCQLagConfig(LagrangianConfig):

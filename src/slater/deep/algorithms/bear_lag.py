@@ -39,8 +39,6 @@ from slater.deep.nets.policy import Gaussian, make_policy
 from slater.deep.nets.vae import CVAE, make_cvae
 from slater.deep.task import Task
 
-__all__ = ["BEARLag", "BEARLagConfig", "BEARLagState", "mmd"]
-
 
 @dataclass(frozen=True)
 class BEARLagConfig(LagrangianConfig):

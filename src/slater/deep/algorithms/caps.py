@@ -54,8 +54,6 @@ from slater.deep.task import Task, counts_episodes
 from slater.errors import InputError
 from slater.policy.switching import SwitchingPolicy
 
-__all__ = ["CAPS", "CAPSConfig", "CAPSNetwork", "CAPSState"]
-
 
 @dataclass(frozen=True)
 class CAPSConfig(Config):

@@ -43,9 +43,6 @@ from slater.deep.task import Task, scaled_actions
 from slater.errors import InputError
 from slater.policy.sequence import SequencePolicy, Targets
 
-__all__ = ["CDT", "CDTConfig", "CDTNetwork", "CDTState", "Contexts", "Sequences"]
-
-
 F64 = NDArray[np.float64]
 
 

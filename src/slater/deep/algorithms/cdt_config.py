@@ -10,8 +10,6 @@ from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Config
 from slater.errors import InputError
 
-__all__ = ["CDTConfig", "released_targets"]
-
 #: OSRL's targets, (return, cost limit) per task, set by hand
 RELEASED_TARGETS: Mapping[str, tuple[tuple[float, float], ...]] = {
     "AntCircle": ((300, 10), (350, 20), (400, 40)),

@@ -50,8 +50,6 @@ from slater.deep.nets.policy import Gaussian, PolicyNetwork, make_policy
 from slater.deep.task import Task
 from slater.errors import InputError
 
-__all__ = ["COptiDICE", "COptiDICEConfig", "COptiDICEState"]
-
 
 @dataclass(frozen=True)
 class COptiDICEConfig(Config):

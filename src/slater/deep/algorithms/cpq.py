@@ -45,8 +45,6 @@ from slater.deep.nets.vae import CVAE, make_cvae
 from slater.deep.task import Task
 from slater.errors import InputError
 
-__all__ = ["CPQ", "CPQConfig", "CPQState"]
-
 
 @dataclass(frozen=True)
 class CPQConfig(Config):

@@ -15,8 +15,6 @@ from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.task import Task
 from slater.errors import InputError
 
-__all__ = ["FromClone", "FromCloneConfig", "anchored_at"]
-
 
 @dataclass(frozen=True)
 class FromCloneConfig(Config):

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Relabelled", "frontier", "relabel", "sampling_weights"]
-
 F64 = NDArray[np.float64]
 
 

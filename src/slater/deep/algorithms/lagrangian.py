@@ -37,8 +37,6 @@ from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.task import Task
 from slater.errors import InputError
 
-__all__ = ["LagrangianActor", "LagrangianConfig", "TwinState", "Twins", "excess", "multiplier_metrics"]
-
 
 @dataclass(frozen=True)
 class LagrangianConfig(Config):

@@ -41,8 +41,6 @@ from slater.deep.task import Task
 from slater.errors import InputError
 from slater.mixing import lp_weights
 
-__all__ = ["MBCL", "MBCLConfig", "MBCLState"]
-
 
 @dataclass(frozen=True)
 class MBCLConfig(Config):

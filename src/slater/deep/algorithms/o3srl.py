@@ -41,8 +41,6 @@ from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.task import Task
 from slater.errors import InputError
 
-__all__ = ["O3SRL", "O3SRLConfig", "O3SRLState"]
-
 #: networks per utility
 COPIES = 2
 

@@ -46,8 +46,6 @@ from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.task import Task
 from slater.errors import InputError
 
-__all__ = ["PDOCRL", "PDOCRLConfig", "PDOCRLState"]
-
 
 @dataclass(frozen=True)
 class PDOCRLConfig(FromCloneConfig):

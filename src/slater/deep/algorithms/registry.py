@@ -13,9 +13,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from slater.deep.algorithms.base import Algorithm, Config
 from slater.errors import InputError
 
-__all__ = ["algorithms", "find", "make_algorithm", "make_config", "preset_names", "register"]
-
-
 _REGISTRY: dict[str, type[Algorithm[Any, Any]]] = {}
 
 

@@ -46,8 +46,6 @@ from slater.deep.ope.fitted_q import FQE
 from slater.deep.task import Task, normalised, scaled_actions
 from slater.errors import InputError
 
-__all__ = ["Segments", "TraC", "TraCConfig", "TraCState", "label_segments"]
-
 #: weight of a later step of a segment, per step
 DECAY = 0.99
 

@@ -33,8 +33,6 @@ from slater.deep.game.critics import Critics, CriticsState
 from slater.deep.game.primal import PrimalState
 from slater.deep.task import Task
 
-__all__ = ["WSAC", "WSACConfig", "WSACState"]
-
 #: rate at which means over minibatches move, per iteration
 SMOOTHING = 0.02
 

@@ -17,8 +17,6 @@ from slater.runs import Result, Run
 from slater.runs.held_out import read_held_out
 from slater.runs.trained_on import TrainedOn
 
-__all__ = ["exported", "make_contract"]
-
 #: rows of data larger than memory whose range stands for all
 ROWS = 2**17
 

@@ -22,17 +22,6 @@ from slater.deep.algorithms.base import Algorithm
 from slater.deep.compiled import jit_once, shared
 from slater.deep.task import Task
 
-__all__ = [
-    "EXPLOSION",
-    "CompilingAhead",
-    "blank_state",
-    "compile_chunk",
-    "initial_state",
-    "iteration",
-    "run_iterations",
-    "with_tau",
-]
-
 #: no loss of scaled utilities comes near this while training is sane
 EXPLOSION = 1e8
 

@@ -22,8 +22,6 @@ from slater.deep.ope.posterior import posterior_of
 from slater.deep.task import Task
 from slater.limit_status import LimitStatus
 
-__all__ = ["Judged", "judge_members"]
-
 #: iterations of fits at most; fewer in a run that is shorter
 FIT = 8_000
 #: with which limits are said to be kept

@@ -14,8 +14,6 @@ from slater.errors import InputError, optional
 from slater.runs import Result, Run
 from slater.runs.record import read_record
 
-__all__ = ["Several", "TensorBoard", "Trackio", "WeightsAndBiases", "loggers"]
-
 
 class Several(Watcher):
     """Tells every one of its watchers."""

@@ -24,8 +24,6 @@ from slater.deep.batches import Data, transitions
 from slater.deep.task import Task, normalised
 from slater.errors import InputError
 
-__all__ = ["COPIES", "BatchSource", "Shards", "Whole", "as_read", "fits", "open_for_training", "row_bytes"]
-
 #: rows are in memory about three times: on the device, and while the next ones are read and put there
 COPIES = 3
 #: first observations that are kept on the device at most

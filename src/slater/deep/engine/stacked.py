@@ -38,8 +38,6 @@ from slater.limits import resolve_limits
 from slater.runs import Run, is_run, read_result
 from slater.runs.held_out import HeldOut
 
-__all__ = ["Planned", "train_together"]
-
 
 @dataclass(frozen=True)
 class Planned:

@@ -53,18 +53,6 @@ from slater.runs.held_out import HeldOut, read_held_out, training_part, without_
 from slater.runs.metrics import METRICS
 from slater.runs.record import read_record, write_extension
 
-__all__ = [
-    "DivergedError",
-    "Interrupted",
-    "Training",
-    "Watcher",
-    "held",
-    "make_run",
-    "open_data",
-    "resume",
-    "train",
-]
-
 
 class DivergedError(RuntimeError):
     """A loss became NaN or exploded; says the step, the loss and the last good checkpoint."""

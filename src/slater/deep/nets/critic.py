@@ -15,8 +15,6 @@ from jax import Array
 from slater.deep.nets.mlp import MLP
 from slater.deep.task import Task
 
-__all__ = ["Critic", "make_critic", "make_critics"]
-
 
 class Critic(eqx.Module):
     """f(s, a): a network on (observation, action), or on the observation with one output per action."""

@@ -16,8 +16,6 @@ from slater.deep.task import Task
 from slater.errors import InputError
 from slater.policy import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy
 
-__all__ = ["network_of"]
-
 
 class _Moved(PolicyNetwork):
     """A policy whose actions have other bounds than the task's: a -> offset + gain a, cut to [-1, 1].

@@ -15,8 +15,6 @@ from jax import Array
 
 from slater.policy.layers import Layers
 
-__all__ = ["MLP", "descend", "polyak"]
-
 Tree = TypeVar("Tree")
 
 

@@ -22,8 +22,6 @@ from slater.deep.nets.mlp import MLP
 from slater.deep.task import Task
 from slater.policy import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy, SavedPolicy
 
-__all__ = ["Categorical", "Exportable", "Gaussian", "GaussianMixture", "PolicyNetwork", "make_policy"]
-
 
 class Exportable(Protocol):
     """What an algorithm trains: a PyTree of arrays that can leave as a policy in NumPy."""

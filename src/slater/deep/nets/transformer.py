@@ -23,8 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-__all__ = ["Block", "Transformer", "dropout"]
-
 
 def dropout(x: Array, rate: float, key: Array | None) -> Array:
     """Zero a share `rate` of the entries and scale up the others; nothing happens without a key.

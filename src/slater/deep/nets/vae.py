@@ -24,8 +24,6 @@ from jax import Array
 from slater.deep.nets.mlp import MLP, descend
 from slater.deep.task import Task
 
-__all__ = ["CVAE", "make_cvae"]
-
 
 class CVAE(eqx.Module):
     """Observations `(..., obs_dim)` normalised, actions `(..., action_dim)` in [-1, 1]."""
