@@ -16,9 +16,10 @@ import pytest
 import slater
 from slater.certify.exact import certify_counts
 from slater.certify.held_out import certifying_part, own_actions
-from slater.certify.judge import LoggedProbability, certify, find_policy
+from slater.certify.judge import certify
 from slater.certify.ledger import enter, ledger_path
 from slater.certify.propensities import certify_propensities
+from slater.certify.subjects import LoggedProbability, find_policy
 from slater.certify.verdict import Certificate
 from slater.cli import main
 from slater.data import Dataset, Metadata, load, save

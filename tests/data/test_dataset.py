@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slater.data import Dataset, Metadata
-from slater.data.dataset import ROW_FIELDS, Fingerprint
 from slater.data.episodes import EpisodeCounter, Episodes
+from slater.data.fingerprint import ROW_FIELDS, Fingerprint
 from slater.errors import InputError
 
 from .make import same, walk

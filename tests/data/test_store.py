@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from slater.data import Metadata, ReadOptions, StoredDataset, inspect, load, open_dataset, save
-from slater.data.dataset import ROW_FIELDS
-from slater.data.files import writer_for
+from slater.data.fingerprint import ROW_FIELDS
 from slater.data.formats.base import Notes
+from slater.data.formats.known import writer_for
 from slater.data.statistics import StatisticsBuilder
 from slater.errors import InputError
 

@@ -29,8 +29,6 @@ from slater.policy import parts_of
 from slater.runs.held_out import training_part
 from slater.runs.log import judged_sums
 
-__all__ = ["LoggedProbability", "Subject", "certify", "certify_many", "find_policy"]
-
 #: who has seen the largest cost of a step that a policy's file knows
 TRAINING_LOG = "the log that trained the policy"
 

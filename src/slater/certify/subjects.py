@@ -27,8 +27,6 @@ from slater.runs import Result, SavedRun, is_run, open_run
 from slater.runs.held_out import HeldOut, read_held_out
 from slater.runs.trained_on import TrainedOn
 
-__all__ = ["LoggedProbability", "Origin", "Subject", "check_fits", "find_policy", "on_rows"]
-
 
 @dataclass(frozen=True)
 class Origin:

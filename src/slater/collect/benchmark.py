@@ -18,8 +18,6 @@ from slater.data import Dataset, load, save
 from slater.data.remote import data_folder
 from slater.errors import InputError
 
-__all__ = ["BENCHMARKS", "Benchmark", "behaviour_path", "benchmark"]
-
 
 @dataclass(frozen=True)
 class Benchmark:

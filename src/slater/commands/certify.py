@@ -14,8 +14,6 @@ from slater.commands.reading import Columns
 from slater.errors import InputError
 from slater.progress import PlainProgress
 
-__all__ = ["run"]
-
 
 @dataclass(frozen=True)
 class Options:
@@ -91,7 +89,8 @@ class Options:
 def run(args: list[str]) -> int:
     """Entry point of `slater certify`."""
     options, given = parse_given(Options, args, "certify")
-    from slater.certify.judge import certify_many, find_policy
+    from slater.certify.judge import certify_many
+    from slater.certify.subjects import find_policy
     from slater.report.certificate import save_certificate
 
     if not options.policy:

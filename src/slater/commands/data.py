@@ -13,9 +13,10 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from slater.commands.parse import Positional, run_one_of
 from slater.commands.reading import Reading
-from slater.data.dataset import OPTIONAL_FIELDS
 from slater.data.download import locate
-from slater.data.files import convert, inspect, open_file, open_reader
+from slater.data.files import convert, inspect, open_file
+from slater.data.fingerprint import OPTIONAL_FIELDS
+from slater.data.formats.known import open_reader
 from slater.data.summary import summarise
 from slater.data.summary_views import draw, summary_text
 from slater.errors import InputError

@@ -9,8 +9,6 @@ from slater.data.formats.base import ReadOptions, parse_columns
 from slater.data.missing import Missing
 from slater.errors import InputError
 
-__all__ = ["Columns", "Reading"]
-
 
 @dataclass(frozen=True)
 class Columns:

@@ -17,7 +17,8 @@ def print_verdicts(folders: Sequence[Path], whole: Any, *, fit: bool) -> None:
     from a verdict.
     """
     from slater.certify.estimates import NOT_FITTED
-    from slater.certify.judge import certify, find_policy
+    from slater.certify.judge import certify
+    from slater.certify.subjects import find_policy
 
     if not folders:
         return

@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from slater.data.assemble import Column, layout_of, stream_rows
 from slater.data.checks import Inspector
-from slater.data.dataset import Dataset, Metadata
+from slater.data.dataset import Dataset
 from slater.data.episodes import EpisodeCounter
 from slater.data.findings import Findings, Report
+from slater.data.metadata import Metadata
 from slater.data.names import as_names
 from slater.encoding import Encoding, is_table, table_columns
 from slater.errors import InputError

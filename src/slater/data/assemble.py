@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.dataset import OPTIONAL_FIELDS, ROW_FIELDS, Metadata
 from slater.data.findings import NO_ROWS, Findings, Severity
-from slater.data.metadata import MOST_ACTIONS, doubtful_names
+from slater.data.fingerprint import OPTIONAL_FIELDS, ROW_FIELDS
+from slater.data.metadata import MOST_ACTIONS, Metadata, doubtful_names
 from slater.data.names import as_names
-
-__all__ = ["Block", "Column", "Layout", "layout_of", "stream_rows"]
 
 #: Raw columns that a format may have; anything else in a file is ignored.
 RAW_FIELDS = (*ROW_FIELDS, "episode", *OPTIONAL_FIELDS)

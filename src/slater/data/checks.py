@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.dataset import NO_TRANSITION, Dataset, Metadata
+from slater.data.dataset import NO_TRANSITION, Dataset
 from slater.data.episodes import LEAST_LIVED
 from slater.data.findings import NO_ROWS, Findings, Report, Severity
-from slater.data.metadata import MOST_ACTIONS
+from slater.data.metadata import MOST_ACTIONS, Metadata
 from slater.data.repeats import Repeats
-
-__all__ = ["Inspector", "check"]
 
 #: How far apart a next observation and the following row may be and still be called the same.
 _SAME = 1e-4

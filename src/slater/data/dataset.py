@@ -17,22 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.data.episodes import Episodes
-from slater.data.fingerprint import OPTIONAL_FIELDS, ROW_FIELDS, Fingerprint
+from slater.data.fingerprint import ROW_FIELDS, Fingerprint
 from slater.data.frames import html, sentence, to_pandas
 from slater.data.metadata import Metadata, action_bounds, doubtful_names
 from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.errors import InputError
-
-__all__ = [
-    "NO_TRANSITION",
-    "OPTIONAL_FIELDS",
-    "ROW_FIELDS",
-    "Dataset",
-    "Fingerprint",
-    "Logged",
-    "Metadata",
-    "UnorderedTransitions",
-]
 
 
 class UnorderedTransitions(NamedTuple):

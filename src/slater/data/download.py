@@ -27,8 +27,6 @@ from slater.data.summary import summarise
 from slater.data.tasks import TASKS, Task
 from slater.errors import InputError
 
-__all__ = ["SERVERS", "fetch", "locate"]
-
 #: Where the files are published, tried in this order. SLATER_DSRL_URL names a mirror to use instead.
 SERVERS = ("https://huggingface.co/datasets/YYY-45/DSRL/resolve/main/",)
 _PIECE = 2**18

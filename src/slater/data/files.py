@@ -14,30 +14,20 @@ from numpy.typing import NDArray
 
 from slater.data.assemble import Block, Layout, layout_of, stream_rows
 from slater.data.checks import Inspector
-from slater.data.dataset import OPTIONAL_FIELDS, Dataset, Fingerprint, Metadata
+from slater.data.dataset import Dataset
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.findings import Findings, Report
+from slater.data.fingerprint import OPTIONAL_FIELDS, Fingerprint
 from slater.data.formats.base import BLOCK_ROWS, Notes, Reader, ReadOptions, read_options
-from slater.data.formats.known import SUFFIXES, open_reader, writer_for
+from slater.data.formats.known import open_reader, writer_for
 from slater.data.formats.store import is_store, settle
+from slater.data.metadata import Metadata
 from slater.data.missing import Missing, MissingValues
 from slater.data.order import watch_time
 from slater.data.past import LOOKED_AT, remedy, with_history
 from slater.data.store import StoredDataset
 from slater.encoding import Encoding
 from slater.errors import InputError, InputWarning
-
-__all__ = [
-    "SUFFIXES",
-    "Opened",
-    "convert",
-    "inspect",
-    "load",
-    "open_dataset",
-    "open_file",
-    "open_reader",
-    "save",
-]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 
-__all__ = ["NO_ROWS", "Finding", "Findings", "Report"]
-
 #: How many rows a problem names; the count says how many there are.
 ROWS_NAMED = 5
 #: What is said of a table without rows.

@@ -14,8 +14,6 @@ from slater.errors import InputError
 from slater.history import History
 from slater.limits import duration
 
-__all__ = ["MOST_ACTIONS", "Metadata", "action_bounds", "doubtful_names"]
-
 #: More discrete actions than this are a mistake: a network has an output for each.
 MOST_ACTIONS = 2**16
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from slater.errors import InputError, optional
 
-__all__ = ["data_folder", "file_in", "is_address", "local_copy", "whole"]
-
 
 def data_folder() -> Path:
     """The folder of downloaded files: SLATER_DATA, or `slater` in the user's cache folder."""

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.data.dataset import Fingerprint
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.files import Opened
+from slater.data.fingerprint import Fingerprint
 from slater.limits import Limit, Units, resolve_limits
-
-__all__ = ["ActionCoverage", "LimitShare", "SourceMeans", "Summary", "frontier", "summarise"]
 
 #: Actions kept for histograms; a longer file is thinned evenly.
 _SAMPLE = 200_000

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from slater.data.summary import Summary, spread_of
 from slater.errors import InputError
 
-__all__ = ["draw", "summary_text", "text_plot"]
-
 _WIDTH, _HEIGHT = 60, 14
 _BARS = " ▁▂▃▄▅▆▇█"
 

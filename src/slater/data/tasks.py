@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slater.data.dataset import Metadata
+from slater.data.metadata import Metadata
 
 
 @dataclass(frozen=True)

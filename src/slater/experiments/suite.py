@@ -20,8 +20,6 @@ from slater.jobs.cells import finished_rows, prepare, run_cells, write_settings
 from slater.jobs.engines import Engine, Row
 from slater.report.curves import write_csv
 
-__all__ = ["BenchmarkPlan", "Folder", "read_folders", "run_plan", "write_cells_csv"]
-
 
 @dataclass(frozen=True)
 class BenchmarkPlan:

@@ -21,18 +21,6 @@ from slater.data.tasks import TASKS
 from slater.envs.making import IDS
 from slater.errors import InputError
 
-__all__ = [
-    "OWN",
-    "PUBLISHED",
-    "SAMPLE",
-    "TASK_ENVS",
-    "Kind",
-    "TaskData",
-    "bare_copy",
-    "find_task_data",
-    "task_name",
-]
-
 Kind = Literal["DSRL", "own", "sample"]
 
 #: where the data of a kind come from, in words for a table

@@ -11,8 +11,6 @@ from slater.encoding import nearest
 from slater.errors import InputError
 from slater.limits.limit import Limit
 
-__all__ = ["Limits", "limit_list", "resolve_limits"]
-
 #: What a person may give as limits: one, several, or a mapping from names of costs.
 Limits = Limit | str | float | Mapping[str, Limit | str | float] | Iterable[Limit | str | float]
 

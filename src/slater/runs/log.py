@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from slater.data import Dataset, ReadOptions, load
 from slater.runs.record import Run
 
-__all__ = ["judged_sums", "load_log"]
-
 
 def load_log(run: Run | None, path: str | Path | None = None) -> Dataset:
     """The data of `run`, or those at `path` instead; columns and missing values as the run was told.

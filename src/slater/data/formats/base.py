@@ -16,25 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import RAW_FIELDS, Block, Column
-from slater.data.dataset import Metadata
 from slater.data.findings import Findings
+from slater.data.metadata import Metadata
 from slater.data.missing import CHOICES, Missing
 from slater.encoding import nearest
 from slater.errors import InputError
 from slater.limits import duration
 from slater.pairs import parse_lists
-
-__all__ = [
-    "BLOCK_ROWS",
-    "Notes",
-    "ReadOptions",
-    "Reader",
-    "Writer",
-    "damaged",
-    "parse_columns",
-    "refuse_near_names",
-    "stack_columns",
-]
 
 #: What a column can be to us; `time` is checked and not kept.
 ROLES = (*RAW_FIELDS, "time")

@@ -17,8 +17,6 @@ from slater.data.remote import is_address, local_copy
 from slater.encoding import is_table
 from slater.errors import InputError
 
-__all__ = ["READ_ONLY", "SUFFIXES", "is_frame", "open_reader", "writer_for"]
-
 #: suffix -> format, of files that are read and written
 SUFFIXES = {
     ".hdf5": "dsrl",

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import Block, Column
-from slater.data.dataset import OPTIONAL_FIELDS, Metadata
+from slater.data.fingerprint import OPTIONAL_FIELDS
 from slater.data.formats.base import (
     BLOCK_ROWS,
     Notes,
@@ -35,6 +35,7 @@ from slater.data.formats.base import (
     mapped_roles,
 )
 from slater.data.formats.hdf5_guard import check_sizes
+from slater.data.metadata import Metadata
 from slater.errors import InputError
 
 _NOTES = "slater"

@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import Block, Column
-from slater.data.dataset import Metadata
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.formats.base import BLOCK_ROWS, Notes, Reader, ReadOptions, Writer, damaged
+from slater.data.metadata import Metadata
 from slater.data.statistics import Statistics, StatisticsBuilder
 from slater.disk import locked
 from slater.errors import InputError

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slater.data.dataset import Metadata
 from slater.data.formats.base import BLOCK_ROWS, listing
 from slater.data.formats.table_layout import pyarrow
 from slater.data.formats.table_values import Survey
+from slater.data.metadata import Metadata
 from slater.encoding import Encoding
 from slater.errors import InputError
-
-__all__ = ["Coding", "in_order", "is_list"]
 
 
 def is_list(kind: Any) -> bool:

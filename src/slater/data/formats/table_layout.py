@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.data.assemble import Block
-from slater.data.dataset import OPTIONAL_FIELDS
+from slater.data.fingerprint import OPTIONAL_FIELDS
 from slater.data.formats.base import Notes, ReadOptions, Writer, expand_names, mapped_roles
 from slater.data.formats.table_values import entries_of
 from slater.disk import read_json

@@ -20,8 +20,6 @@ from slater.data.formats.base import damaged, listing
 from slater.data.formats.table_layout import folder_keys, parquet_files, pyarrow
 from slater.errors import InputError
 
-__all__ = ["CsvSource", "MemorySource", "ParquetSource", "TableSource", "table_source"]
-
 for _name in ("cp1252", "latin-1", "utf-16"):
     codecs.lookup(_name)  # loaded now: what a file says must not decide what code is loaded
 _SNIFFED = 2**18

@@ -12,16 +12,6 @@ from numpy.typing import NDArray
 from slater.encoding import FLAGS, PERIODS, Encoding, as_text, seconds_of
 from slater.errors import InputError
 
-__all__ = [
-    "Survey",
-    "entries_of",
-    "flags_of_text",
-    "is_number",
-    "labels_of_text",
-    "not_numbers",
-    "numbers_of",
-]
-
 _NULLS = {"", "NA", "N/A", "#N/A", "NULL", "null", "NaN", "nan", "None"}
 
 #: A number or a date as somebody writes it: 1.234,5 or 31.1.2026.

@@ -45,8 +45,6 @@ from slater.data.formats.table_values import (
 from slater.encoding import as_text
 from slater.errors import InputError
 
-__all__ = ["TableReader"]
-
 _TEXT = ("episode", "source", "time")
 _FLAGS = ("terminals", "timeouts", "next_known")
 

@@ -19,8 +19,6 @@ from slater.limits import limit_records, limit_table
 from slater.progress import EVERY
 from slater.runs import Result, Run
 
-__all__ = ["LastRows", "Lines", "Terminal", "TimeLeft", "figures", "shown"]
-
 
 class TimeLeft:
     """How long work will still take, by what its parts have taken so far; the latest steps count most.
