@@ -16,10 +16,10 @@ SOURCE = ROOT / "src" / "slater"
 #: rooms from the bottom up; a room imports rooms of lower floors, and nothing of its own floor or above
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "cones"),
+    ("encoding",),
     (
         "limits",
         "limit_status",
-        "encoding",
         "history",
         "disk",
         "pairs",
