@@ -19,6 +19,7 @@ pytestmark = needs_gymnasium
     [
         ("info", {}, ("cost",)),
         ("six", {}, ("cost",)),
+        ("mapping", {}, ("left", "right", "other")),
         ("mapping", {"costs": ("right", "left")}, ("right", "left")),
         ("keys", {"costs": "left,right"}, ("left", "right")),
         ("vector", {}, ("left", "right")),
@@ -31,6 +32,7 @@ def test_costs_are_found_wherever_they_are(style, options, names):
     assert env.cost_names == names
     for observation, reward, _, _, cost, costs in play(env, 3, 7)[1:]:
         expected = {"left": float(reward < 0), "right": float(reward > 0), "cost": float(reward < 0)}
+        expected["other"] = 5.0
         assert costs == tuple(expected[name] for name in names)
         assert observation == [reward]
         own = {"vector": 2.0 * expected["left"], "info": expected["left"], "six": expected["left"]}

@@ -309,7 +309,10 @@ def certify_rollouts(
         there = tuple(env.cost_names)
         names = tuple(cost_names) if cost_names is not None else there
         given = limit_list(limits)
-        if cost_names is None and len(given) == 1 and len(there) != 1:
+        named = tuple(limit.cost for limit in given if limit.cost is not None)
+        if cost_names is None and len(named) == len(given) and set(named) <= set(there):
+            names = named  # what has no limit costs what it likes
+        elif cost_names is None and len(given) == 1 and len(there) != 1:
             names = ("cost",)
         resolved = resolve_limits(given, names)
         # the scalar cost comes first in what an episode says of its steps

@@ -6,12 +6,14 @@ Where the costs come from, in this order:
 2. `info["costs"]`, a mapping from name to cost, or a vector in the order of the environment's `cost_names`;
 3. one entry of `info` for each name.
 
-The names are the option `costs`, else the environment's attribute `cost_names`, else just `"cost"`. The
-scalar `info["cost"]` is the environment's own, or the sum of the costs where it gives none.
+The names are the option `costs`, else the environment's attribute `cost_names`, else those of `info["costs"]`
+in a first step that is taken to see them, where there is no `info["cost"]`, else just `"cost"`. The scalar
+`info["cost"]` is the environment's own, or the sum of the costs where it gives none.
 """
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import os
@@ -35,7 +37,7 @@ class ForeignEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._env_id = env_id
         declared = getattr(env.unwrapped, "cost_names", None)
         asked = declared if costs is None else costs
-        self.available_costs = chosen_costs(env_id, ("cost",) if asked is None else asked)
+        self.available_costs = chosen_costs(env_id, _seen_costs(env) if asked is None else asked)
         self._declared = None if declared is None else tuple(declared)
 
     def _named(self, given: Any, info: Mapping[str, Any]) -> dict[str, float]:
@@ -93,6 +95,21 @@ class ForeignEnv(gym.Wrapper[Any, Any, Any, Any]):
             bool(truncated),
             {**info, "cost": float(scalar), "costs": costs},
         )
+
+
+def _seen_costs(env: gym.Env[Any, Any]) -> tuple[str, ...]:
+    """The costs that an environment names by giving them in its first step, which is taken to see them."""
+    actions = copy.deepcopy(env.action_space)
+    actions.seed(0)
+    try:
+        _, info = env.reset(seed=0)
+        if "costs" not in info:
+            info = env.step(actions.sample())[-1]
+        found = info.get("costs")
+    except Exception:  # whatever is wrong with it, an episode will say
+        return ("cost",)
+    named = tuple(map(str, found)) if isinstance(found, Mapping) else ()
+    return named if named and "cost" not in info else ("cost",)
 
 
 class _FlatFloat(gym.ObservationWrapper[NDArray[np.float64], Any, Any]):
