@@ -229,3 +229,14 @@ def test_what_was_recognised_is_said_by_every_command(capsys, tmp_path):
         assert said in out
     assert json.loads(run(capsys, "info", path, "--json")[1])["recognised"] == said
     assert load(tmp_path / "a.npz").metadata.entry_names(3) == ["obs_x", "obs_sky=rain", "obs_sky=sun"]
+
+
+def test_named_choices_are_shown_by_their_names(capsys, tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.csv"
+    rows = [f"{i // 5},{i},{('wait', 'go', 'go')[i % 3]},1,0" for i in range(15)]
+    path.write_text("\n".join(["episode,obs,action,reward,cost", *rows]))
+    code, out, _ = run(capsys, "info", path)
+    assert code == 0
+    assert "actions       2 discrete: go, wait" in out
+    assert "shares  go: 66.7%, wait: 33.3%" in out
