@@ -8,12 +8,12 @@ import h5py
 import pytest
 
 from slater.data.download import SERVERS, fetch, locate
-from slater.data.tasks import TASKS, Task, task_of_file
+from slater.data.tasks import TASKS, PublishedTask, task_of_file
 from slater.errors import InputError
 
 from .make import walk
 
-TASK = Task("Tiny", "SafetyTiny-v0-5-6.hdf5", 10, 6, 3, 2)
+TASK = PublishedTask("Tiny", "SafetyTiny-v0-5-6.hdf5", 10, 6, 3, 2)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -124,7 +124,7 @@ def test_what_arrives_is_checked_and_a_bad_file_is_not_kept(tmp_path, server, co
         fetch(TASK, folder=tmp_path, servers=[server.address])
     assert not list(tmp_path.glob("Safety*"))
     server.content = content
-    other = Task("Tiny", TASK.file, 10, 9, 3, 4)
+    other = PublishedTask("Tiny", TASK.file, 10, 9, 3, 4)
     with pytest.raises(InputError, match="has 2 action entries instead of 4 and 6 episodes instead of 9"):
         fetch(other, folder=tmp_path, servers=[server.address])
 
@@ -132,7 +132,7 @@ def test_what_arrives_is_checked_and_a_bad_file_is_not_kept(tmp_path, server, co
 def test_no_network_and_no_such_file_are_said_plainly(tmp_path, server, monkeypatch):
     with pytest.raises(InputError, match=r"cannot be reached .* put the file at"):
         fetch(TASK, folder=tmp_path, servers=["http://127.0.0.1:9/"])
-    missing = Task("Gone", "SafetyGone-v0-1-1.hdf5", 10, 1)
+    missing = PublishedTask("Gone", "SafetyGone-v0-1-1.hdf5", 10, 1)
     with pytest.raises(InputError, match="404"):
         fetch(missing, folder=tmp_path, servers=[server.address])
     monkeypatch.setenv("SLATER_DSRL_URL", "http://127.0.0.1:9/")
@@ -146,7 +146,7 @@ def test_the_servers_are_tried_in_order_and_all_named_if_none_has_it(tmp_path, s
     assert fetch(TASK, folder=tmp_path, servers=[gone, server.address]).read_bytes() == content
     (tmp_path / TASK.file).unlink()
     assert fetch(TASK, folder=tmp_path, servers=[server.address, gone]).read_bytes() == content
-    missing = Task("Gone", "SafetyGone-v0-1-1.hdf5", 10, 1)
+    missing = PublishedTask("Gone", "SafetyGone-v0-1-1.hdf5", 10, 1)
     with pytest.raises(InputError, match=r"127.0.0.1:9/\S+ cannot be reached .* and \S+ is not there \(404"):
         fetch(missing, folder=tmp_path, servers=[gone, server.address])
 

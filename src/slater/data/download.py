@@ -24,7 +24,7 @@ from typing import Any
 from slater.data.files import open_file
 from slater.data.remote import data_folder
 from slater.data.summary import summarise
-from slater.data.tasks import TASKS, Task
+from slater.data.tasks import TASKS, PublishedTask
 from slater.errors import InputError
 
 #: Where the files are published, tried in this order. SLATER_DSRL_URL names a mirror to use instead.
@@ -42,7 +42,7 @@ def locate(name: str | Path, progress: Callable[[int, int | None], None] | None 
 
 
 def fetch(
-    task: Task,
+    task: PublishedTask,
     *,
     folder: Path | None = None,
     servers: Sequence[str] | None = None,
@@ -148,7 +148,7 @@ def _download(
         raise http.client.IncompleteRead(b"", total - done)
 
 
-def _no_download(task: Task, failed: Sequence[tuple[str, Exception]], target: Path) -> str:
+def _no_download(task: PublishedTask, failed: Sequence[tuple[str, Exception]], target: Path) -> str:
     reasons = []
     for address, error in failed:
         if isinstance(error, urllib.error.HTTPError):
@@ -161,7 +161,7 @@ def _no_download(task: Task, failed: Sequence[tuple[str, Exception]], target: Pa
     )
 
 
-def _verify(part: Path, task: Task, redirects: _Redirects) -> None:
+def _verify(part: Path, task: PublishedTask, redirects: _Redirects) -> None:
     """Compare with what the server said, and read it as the published task; what does not fit is removed."""
     try:
         if redirects.size not in (None, part.stat().st_size):

@@ -13,7 +13,7 @@ from slater.data.metadata import Metadata
 
 
 @dataclass(frozen=True)
-class Task:
+class PublishedTask:
     """One published dataset.
 
     name: as in DSRL, e.g. "BallRun". file: its name on the server. horizon: steps of an episode.
@@ -40,17 +40,17 @@ class Task:
         )
 
 
-def _bullet(name: str, cap: int, trajectories: int, horizon: int, obs: int, act: int) -> Task:
+def _bullet(name: str, cap: int, trajectories: int, horizon: int, obs: int, act: int) -> PublishedTask:
     file = f"Safety{name}-v0-{cap}-{trajectories}.hdf5"
-    return Task(name, file, horizon, trajectories, obs, act, f"bullet/{name}")
+    return PublishedTask(name, file, horizon, trajectories, obs, act, f"bullet/{name}")
 
 
-def _gymnasium(name: str, cap: int, trajectories: int, horizon: int = 1000, version: int = 0) -> Task:
-    return Task(name, f"Safety{name}Gymnasium-v{version}-{cap}-{trajectories}.hdf5", horizon, trajectories)
-
-
-def _metadrive(name: str, cap: int) -> Task:
-    return Task(name, f"SafeMetaDrive-{name}-v0-{cap}-1000.hdf5", 1000, 1000)
+def _gymnasium(
+    name: str, cap: int, trajectories: int, horizon: int = 1000, version: int = 0
+) -> PublishedTask:
+    return PublishedTask(
+        name, f"Safety{name}Gymnasium-v{version}-{cap}-{trajectories}.hdf5", horizon, trajectories
+    )
 
 
 _ALL = (
@@ -84,16 +84,16 @@ _ALL = (
     _gymnasium("SwimmerVelocity", 200, 1686, version=1),
     _gymnasium("Walker2dVelocity", 300, 2729, version=1),
     *(
-        _metadrive(f"{level}{traffic}", 50 if level == "medium" else 85)
+        PublishedTask(name, f"SafeMetaDrive-{name}-v0-{50 if 'medium' in name else 85}-1000.hdf5", 1000, 1000)
         for level in ("easy", "medium", "hard")
-        for traffic in ("sparse", "mean", "dense")
+        for name in (f"{level}sparse", f"{level}mean", f"{level}dense")
     ),
 )
 
 #: task name -> task
-TASKS: dict[str, Task] = {task.name: task for task in _ALL}
+TASKS: dict[str, PublishedTask] = {task.name: task for task in _ALL}
 
 
-def task_of_file(name: str) -> Task | None:
+def task_of_file(name: str) -> PublishedTask | None:
     """The task whose published file has this name, or None."""
     return next((task for task in _ALL if task.file == name), None)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slater.envs.constraints import DOMAINS
 from slater.experiments.suite import Folder, write_cells_csv
-from slater.experiments.table2 import Budget
+from slater.experiments.table2 import Effort
 from slater.experiments.tables import curve_means, facts, labelled, means, with_error
 from slater.jobs.engines import Row
 from slater.report.benchmarks import draw_curves
@@ -29,10 +29,10 @@ LIMITS: Mapping[str, tuple[str, ...]] = {
     name: (f"{domain.paper_limit:g}/step",) for name, domain in DOMAINS.items()
 }
 
-BUDGETS: Mapping[str, Budget] = {
-    "quick": Budget(("cartpole",), (), 1, 5_500, 2, "data"),
-    "small": Budget(("cartpole", "walker"), (), 1, 30_000, 5, "data"),
-    "paper": Budget(("cartpole", "walker", "quadruped", "humanoid"), (), 5, 30_000, 5, "data"),
+BUDGETS: Mapping[str, Effort] = {
+    "quick": Effort(("cartpole",), (), 1, 5_500, 2, "data"),
+    "small": Effort(("cartpole", "walker"), (), 1, 30_000, 5, "data"),
+    "paper": Effort(("cartpole", "walker", "quadruped", "humanoid"), (), 5, 30_000, 5, "data"),
 }
 
 #: the paper prints no numbers for its figure, only these words

@@ -41,7 +41,7 @@ ESTIMATES = (
 
 
 @dataclass(frozen=True)
-class Budget:
+class Effort:
     """A size of the experiment: tasks, limits per episode, seeds, iterations, episodes, data folder; minutes
     of one core instead of iterations, where time decides.
     """
@@ -57,10 +57,10 @@ class Budget:
 
 #: quick: the machinery on the sample data, no statement about quality. small: an evening on two cores.
 #: paper: the paper's own numbers, on its tasks and CarRun. equal: the same processor time for every method.
-BUDGETS: Mapping[str, Budget] = {
-    "quick": Budget(("BallCircle",), ("20",), 1, 5_500, 5, SAMPLE),
-    "small": Budget(("BallRun", "BallCircle", "CarRun", "CarCircle"), LIMITS, 1, 30_000, 20, "data"),
-    "paper": Budget(
+BUDGETS: Mapping[str, Effort] = {
+    "quick": Effort(("BallCircle",), ("20",), 1, 5_500, 5, SAMPLE),
+    "small": Effort(("BallRun", "BallCircle", "CarRun", "CarCircle"), LIMITS, 1, 30_000, 20, "data"),
+    "paper": Effort(
         ("AntCircle", "AntRun", "BallCircle", "BallRun", "CarCircle", "CarRun"),
         LIMITS,
         3,
@@ -68,7 +68,7 @@ BUDGETS: Mapping[str, Budget] = {
         20,
         "data",
     ),
-    "equal": Budget(
+    "equal": Effort(
         ("AntCircle", "AntRun", "BallCircle", "BallRun", "CarCircle", "CarRun", "DroneCircle", "DroneRun"),
         ("5", *LIMITS),
         1,

@@ -49,7 +49,7 @@ from slater.data.formats.hdf5_guard import (
     zeroed_chunk,
 )
 from slater.data.names import NameCodes, named_codes
-from slater.data.tasks import Task, task_of_file
+from slater.data.tasks import PublishedTask, task_of_file
 from slater.errors import InputError
 
 #: The datasets of the DSRL schema.
@@ -73,7 +73,7 @@ class DsrlReader(Reader):
     """Reads a DSRL file block by block; gzip chunks are decompressed as they are needed."""
 
     format = "dsrl"
-    _published: Task | None = None
+    _published: PublishedTask | None = None
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self.name = str(path)
@@ -203,7 +203,7 @@ class DsrlReader(Reader):
                 "error", "observations", "and other datasets differ in byte order: the file is damaged"
             )
 
-    def _note_widths(self, task: Task, findings: Findings) -> None:
+    def _note_widths(self, task: PublishedTask, findings: Findings) -> None:
         """A published name promises a task; another file under it would be trained on as that task."""
         for role, wanted in (("observations", task.observation_dim), ("actions", task.action_dim)):
             column = self.columns.get(role)
