@@ -1,9 +1,9 @@
 """Fingerprints of a short run of every algorithm, to compare two states of the code on one machine.
 
-    python scripts/bits.py --against main            # this checkout and another commit: equal or different
-    python scripts/bits.py --against main cpq cdt    # the same for some algorithms
-    python scripts/bits.py --against main tabular    # those of finite problems alone
-    python scripts/bits.py                           # the lines of this checkout alone
+    python scripts/bits.py --against main                  # this checkout and another commit: equal or not
+    python scripts/bits.py --against main cpq pdca:paper   # the same for some algorithms, or presets of them
+    python scripts/bits.py --against main tabular          # those of finite problems alone
+    python scripts/bits.py                                 # the lines of this checkout alone
 
 One line per algorithm, preset and kind of data: the hash of all arrays of its policy files, and of the
 weights and estimates in its result; of an algorithm for finite problems, of its policies and multipliers.
@@ -63,7 +63,7 @@ def print_lines(only: list[str]) -> None:
     import slater.deep as deep
 
     for name, preset in QUICK_OF:
-        if only and name not in only:
+        if only and not {name, f"{name}:{preset}"} & set(only):
             continue
         for discrete, costs in kinds(name):
             data = pointmass(discrete=discrete, costs=costs)
