@@ -35,9 +35,9 @@ CACHE = Path(os.environ.get("SLATER_TEST_CACHE") or Path(__file__).parent.parent
 CACHE_BYTES = 2 * 1024**3
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
-# studies of logs are made in the tests, not found in the cache of whoever runs them
-STUDIES = tempfile.TemporaryDirectory(prefix="slater-studies-")
-os.environ["SLATER_CACHE"] = STUDIES.name
+# models of logs are made in the tests, not found in the cache of whoever runs them
+MODELS = tempfile.TemporaryDirectory(prefix="slater-models-")
+os.environ["SLATER_CACHE"] = MODELS.name
 
 
 def pytest_configure(config):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import slater
-from slater.certify.frontier import Column, Pool, trace
+from slater.certify.frontier import Candidate, Pool, trace
 from slater.certify.verdict import Certificate, LimitVerdict
 from slater.runs import open_run
 
@@ -47,8 +47,8 @@ def test_a_run_and_its_result_are_drawn(tmp_path):
 
 
 def test_a_frontier_is_drawn():
-    columns = tuple(Column(f"p{k}", float(k), (float(k),)) for k in range(4))
-    assert shapes(slater.plot(trace(Pool(("cost",), columns)))) > 0
+    candidates = tuple(Candidate(f"p{k}", float(k), (float(k),)) for k in range(4))
+    assert shapes(slater.plot(trace(Pool(("cost",), candidates)))) > 0
 
 
 def test_a_certificate_is_drawn_and_says_itself_in_a_line():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slater import InputError
-from slater.certify.frontier import Column, Pool, mix, trace
+from slater.certify.frontier import Candidate, Pool, mix, trace
 
 
 def _pool(seed: int = 0, count: int = 12, costs: int = 1) -> Pool:
@@ -14,7 +14,7 @@ def _pool(seed: int = 0, count: int = 12, costs: int = 1) -> Pool:
     cost = rng.uniform(0, 50, (count, costs))
     reward = 100 * np.sqrt(cost.mean(axis=1) / 50) + rng.normal(0, 5, count)
     names = tuple(f"cost {i}" for i in range(costs))
-    return Pool(names, tuple(Column(f"p{k}", float(reward[k]), tuple(cost[k])) for k in range(count)))
+    return Pool(names, tuple(Candidate(f"p{k}", float(reward[k]), tuple(cost[k])) for k in range(count)))
 
 
 def test_reward_grows_with_the_limit_and_bends_down() -> None:
@@ -36,7 +36,7 @@ def test_the_price_is_what_one_more_unit_buys() -> None:
 
 
 def test_out_of_reach_is_said_and_safest_first() -> None:
-    pool = Pool(("cost",), (Column("wild", 10.0, (30.0,)), Column("tame", 1.0, (8.0,))))
+    pool = Pool(("cost",), (Candidate("wild", 10.0, (30.0,)), Candidate("tame", 1.0, (8.0,))))
     point = mix(pool, [5.0])
     assert not point.within
     assert point.weights == {"tame": 1.0}
@@ -44,8 +44,9 @@ def test_out_of_reach_is_said_and_safest_first() -> None:
 
 
 def test_spread_and_margin_hold_back() -> None:
-    sure = Pool(("cost",), (Column("a", 10.0, (20.0,)), Column("b", 0.0, (0.0,))))
-    unsure = Pool(("cost",), (Column("a", 10.0, (20.0,), 1.0, (5.0,)), Column("b", 0.0, (0.0,), 0.0, (0.0,))))
+    sure = Pool(("cost",), (Candidate("a", 10.0, (20.0,)), Candidate("b", 0.0, (0.0,))))
+    rich, safe = Candidate("a", 10.0, (20.0,), 1.0, (5.0,)), Candidate("b", 0.0, (0.0,), 0.0, (0.0,))
+    unsure = Pool(("cost",), (rich, safe))
     assert mix(sure, [10.0]).weights["a"] == pytest.approx(0.5)
     assert mix(unsure, [10.0]).weights["a"] == pytest.approx(0.4)
     assert mix(unsure, [10.0]).costs_high[0] == pytest.approx(10.0)
@@ -81,7 +82,7 @@ def test_bad_input_gets_one_sentence() -> None:
 
 
 def test_a_frontier_is_told_in_ten_rows_and_a_mixture_in_one() -> None:
-    alone = Pool(("cost",), (Column("only", 3.0, (8.0,)),))
+    alone = Pool(("cost",), (Candidate("only", 3.0, (8.0,)),))
     told = trace(alone, [np.linspace(1, 60, 30)]).rows()
     assert [(p.within, p.limits[0] <= 11.0, last) for p, last in told] == [
         (False, True, False),

@@ -102,9 +102,9 @@ def test_python_and_sweeps_hold_the_same_episodes_out(
 
 
 def test_a_mixture_for_another_limit_is_written_and_acts(run: Path, tmp_path: Path) -> None:
-    columns = pool_of_run(open_run(run)).columns
-    assert len(columns) == len(open_run(run).result.members)
-    limit = float(np.median([column.costs[0] for column in columns])) + 0.5
+    candidates = pool_of_run(open_run(run)).candidates
+    assert len(candidates) == len(open_run(run).result.members)
+    limit = float(np.median([candidate.costs[0] for candidate in candidates])) + 0.5
     point = mix_runs([run], [limit], tmp_path / "mixed")
     mixture = load(tmp_path / "mixed" / "mixture.safetensors")
     assert isinstance(mixture, Mixture)
@@ -118,7 +118,7 @@ def test_a_mixture_for_another_limit_is_written_and_acts(run: Path, tmp_path: Pa
 
 def test_the_run_mixed_anew_is_what_its_members_are(run: Path) -> None:
     mixture, point = best_of_runs([open_run(run)], [100.0], margin=0.0)
-    richest = max(pool_of_run(open_run(run)).columns, key=lambda column: column.reward)
+    richest = max(pool_of_run(open_run(run)).candidates, key=lambda candidate: candidate.reward)
     assert point.weights == {richest.name: pytest.approx(1.0)}
     assert len(mixture.members) == 1
     with pytest.raises(InputError, match="given twice"):

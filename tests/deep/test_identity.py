@@ -123,7 +123,7 @@ def test_any_change_of_a_task_is_another_identity(data):
         return
     other = replace(TASK, **{name: changed})
     assert other.identity("rows") != TASK.identity("rows")
-    # a study knows no limit, and all else
+    # a log model knows no limit, and all else
     same = name in ("limits", "tau")
     assert (other.identity("rows", limits=False) == TASK.identity("rows", limits=False)) == same
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slater.certify.bounds import Interval
-from slater.certify.frontier import Column, Pool, trace
+from slater.certify.frontier import Candidate, Pool, trace
 from slater.certify.verdict import Certificate, Evidence, LimitVerdict
 from slater.report.certificate import bins_of, certificate_html, earlier, save_certificate
 from slater.report.frontier import OUT_OF_REACH, frontier_html
@@ -53,8 +53,8 @@ def test_counts_have_bins_of_one_and_numbers_do_not():
 def test_a_map_is_bright_where_reward_is_high_and_has_a_scale_and_a_key():
     rng = np.random.default_rng(0)
     costs = rng.uniform(0, 50, (12, 2))
-    columns = tuple(Column(f"p{k}", float(c.sum()), tuple(c)) for k, c in enumerate(costs))
-    frontier = trace(Pool(("energy", "wear"), columns), marked=[(20.0, 20.0)])
+    candidates = tuple(Candidate(f"p{k}", float(c.sum()), tuple(c)) for k, c in enumerate(costs))
+    frontier = trace(Pool(("energy", "wear"), candidates), marked=[(20.0, 20.0)])
     page = frontier_html(frontier)
     cells = re.findall(r"<title>([^<]*)</title><rect [^>]*fill=\"(#\w+)\"", page)
     found = sorted(

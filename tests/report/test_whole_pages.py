@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from slater.certify.frontier import Column, Pool, trace
+from slater.certify.frontier import Candidate, Pool, trace
 from slater.certify.rollouts import judge_episodes
 from slater.certify.verdict import Certificate, Gate
 from slater.report.certificate import certificate_html
@@ -39,11 +39,11 @@ def test_a_certificate_page_has_its_sentence_and_one_picture_of_evidence_per_lim
 def test_a_frontier_page_says_the_price_of_every_point(tmp_path: Path) -> None:
     for costs in (1, 2):
         rng = np.random.default_rng(costs)
-        columns = [
-            Column(f"run {k}", float(r), tuple(rng.uniform(0, 40, costs)))
+        candidates = [
+            Candidate(f"run {k}", float(r), tuple(rng.uniform(0, 40, costs)))
             for k, r in enumerate(rng.uniform(0, 100, 8))
         ]
-        frontier = trace(Pool(("a", "b")[:costs], tuple(columns)), resolution=5)
+        frontier = trace(Pool(("a", "b")[:costs], tuple(candidates)), resolution=5)
         picture = _pictures(frontier_html(frontier))[0]
         titles = [t.text or "" for t in picture.iter("title")]
         assert sum("one more unit is worth" in t for t in titles) == sum(p.within for p in frontier.points)
@@ -53,13 +53,14 @@ def test_a_frontier_page_says_the_price_of_every_point(tmp_path: Path) -> None:
 
 def test_a_map_of_two_limits_marks_the_log_the_policies_and_every_run(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    columns = [
-        Column(f"run {k}", float(r), tuple(rng.uniform(0, 40, 2))) for k, r in enumerate(rng.uniform(0, 9, 6))
+    candidates = [
+        Candidate(f"run {k}", r, tuple(rng.uniform(0, 40, 2)))
+        for k, r in enumerate(rng.uniform(0, 9, 6).tolist())
     ]
     frontier = replace(
-        trace(Pool(("a", "b"), tuple(columns)), [[0.0, 10.0, 50.0], [25.0]]),  # one limit of b alone
+        trace(Pool(("a", "b"), tuple(candidates)), [[0.0, 10.0, 50.0], [25.0]]),  # one limit of b alone
         episodes=tuple(tuple(row) for row in rng.uniform(20, 30, (30, 3)).tolist()),
-        cohorts={"careful": (5.0, 20.0, 25.0)}, marked=((10.0, 25.0), (20.0, 25.0)),
+        sources={"careful": (5.0, 20.0, 25.0)}, marked=((10.0, 25.0), (20.0, 25.0)),
     )  # fmt: skip
     titles = [t.text or "" for t in _pictures(frontier_html(frontier))[0].iter("title")]
     assert sum("an episode of the log" in t for t in titles) > 0

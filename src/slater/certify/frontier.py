@@ -2,10 +2,10 @@
 
 A run keeps its policies with estimates of reward and costs. The best mixture within *other* limits is one
 linear program over them, without training; its multiplier is the price of the limit, the reward that one more
-unit of it would buy. A pool of several runs, algorithms and seeds is the same program with more columns.
+unit of it would buy. A pool of several runs, algorithms and seeds is the same program with more candidates.
 
-The estimates are those that the runs made from their logs. A program that picks among many columns picks
-those whose estimates err in their favour, so `margin` holds a share of every limit back, and where columns
+The estimates are those that the runs made from their logs. A program that picks among many candidates picks
+those whose estimates err in their favour, so `margin` holds a share of every limit back, and where candidates
 have a spread (how sure the log is of them) the program sees cost + spread and reward - spread. Of policies
 that one log is asked about together the joint spread of a mixture counts, in a cone program.
 """
@@ -24,13 +24,13 @@ from slater.limit_status import LimitStatus
 from slater.limits import LARGEST
 from slater.mixing import best_mixture, robust_mixture
 
-__all__ = ["Column", "Frontier", "Point", "Pool", "mix", "trace"]
+__all__ = ["Candidate", "Frontier", "Point", "Pool", "mix", "trace"]
 
 F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Column:
+class Candidate:
     """A policy that can be mixed: where it is from, and its estimated sums per episode.
 
     costs and their spread have shape (I,), in the order of the pool's cost names.
@@ -48,28 +48,28 @@ class Pool:
     """Policies of one or more runs, judged in one unit (sums per episode) over the same costs."""
 
     cost_names: tuple[str, ...]
-    columns: tuple[Column, ...]
+    candidates: tuple[Candidate, ...]
     #: whether all estimates passed their check on the data
     trusted: bool = True
-    #: (1+I, K, K) of what is said of reward and costs, where one log says it of all columns; else spreads
+    #: (1+I, K, K) of what is said of reward and costs, where one log says it of all candidates; else spreads
     #: add up
     covariance: F64 | None = None
 
     def __post_init__(self) -> None:
-        if not self.columns:
+        if not self.candidates:
             raise InputError(
                 "there is no policy with estimates to mix; give a run whose members were estimated."
             )
-        for column in self.columns:
-            if len(column.costs) != len(self.cost_names):
+        for candidate in self.candidates:
+            if len(candidate.costs) != len(self.cost_names):
                 raise InputError(
-                    f"{column.name} has {len(column.costs)} costs, but the pool has {len(self.cost_names)} "
-                    f"({', '.join(self.cost_names)}); pool runs over the same costs."
+                    f"{candidate.name} has {len(candidate.costs)} costs, but the pool has "
+                    f"{len(self.cost_names)} ({', '.join(self.cost_names)}); pool runs over the same costs."
                 )
 
     @classmethod
     def union(cls, pools: Sequence[Pool]) -> Pool:
-        """All columns of several pools, which must have the same costs."""
+        """All candidates of several pools, which must have the same costs."""
         if not pools:
             raise InputError("there is nothing to pool; give at least one run.")
         names = pools[0].cost_names
@@ -79,30 +79,30 @@ class Pool:
                     f"one run has the costs {', '.join(pool.cost_names)} and another {', '.join(names)}; "
                     "pool runs over the same costs."
                 )
-        columns = tuple(column for pool in pools for column in pool.ordered(names).columns)
-        return cls(names, columns, all(pool.trusted for pool in pools))
+        candidates = tuple(candidate for pool in pools for candidate in pool.ordered(names).candidates)
+        return cls(names, candidates, all(pool.trusted for pool in pools))
 
     def ordered(self, names: tuple[str, ...]) -> Pool:
         """The same policies with their costs in the order of `names`."""
         if names == self.cost_names:
             return self
         order = [self.cost_names.index(name) for name in names]
-        columns = tuple(
+        candidates = tuple(
             replace(
-                column, costs=tuple(column.costs[k] for k in order),
-                cost_spread=tuple(column.cost_spread[k] for k in order) if column.cost_spread else (),
+                candidate, costs=tuple(candidate.costs[k] for k in order),
+                cost_spread=tuple(candidate.cost_spread[k] for k in order) if candidate.cost_spread else (),
             )
-            for column in self.columns
+            for candidate in self.candidates
         )  # fmt: skip
-        return replace(self, cost_names=names, columns=columns)
+        return replace(self, cost_names=names, candidates=candidates)
 
     def bounds(self, deviations: float) -> tuple[F64, F64]:
         """Reward (K,) less, and costs (K, I) plus, that many spreads."""
         zero = (0.0,) * len(self.cost_names)
-        reward = np.array([c.reward - deviations * c.reward_spread for c in self.columns])
+        reward = np.array([c.reward - deviations * c.reward_spread for c in self.candidates])
         costs = np.array(
-            [np.add(c.costs, deviations * np.array(c.cost_spread or zero)) for c in self.columns]
-        ).reshape(len(self.columns), len(self.cost_names))
+            [np.add(c.costs, deviations * np.array(c.cost_spread or zero)) for c in self.candidates]
+        ).reshape(len(self.candidates), len(self.cost_names))
         return reward, costs
 
 
@@ -117,7 +117,7 @@ class Point:
         prices: reward that one more unit of each limit would buy; 0 where a limit does not bind.
         within: whether any mixture keeps the limits by the bounds.
         status: the same, where the estimates passed their check; else "within" is not known.
-        weights: name of a column -> its share of episodes.
+        weights: name of a candidate -> its share of episodes.
 
     """
 
@@ -158,8 +158,8 @@ def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations:
         joint = np.einsum("a,uab,b->u", best.weights, pool.covariance, best.weights)
         spread = deviations * np.sqrt(np.maximum(joint, 0.0))
     chosen = {
-        column.name: float(weight)
-        for column, weight in zip(pool.columns, best.weights, strict=True)
+        candidate.name: float(weight)
+        for candidate, weight in zip(pool.candidates, best.weights, strict=True)
         if weight > 0
     }
     within = best.excess <= 1e-9
@@ -180,20 +180,20 @@ class Frontier:
     Attributes:
         cost_names: of the pool.
         points: in the order of the limits.
-        columns: every policy, name -> (reward, costs...).
+        candidates: every policy, name -> (reward, costs...).
         spreads: of the same, where they are known: the program sees reward less, and costs plus, these.
         episodes: returns and costs of the log's episodes, shape (E, 1 + I), or None.
-        cohorts: a source that the log names -> mean return and costs of its episodes, (1 + I,).
+        sources: a source that the log names -> mean return and costs of its episodes, (1 + I,).
         marked: limits that the runs were trained for, each (I,).
 
     """
 
     cost_names: tuple[str, ...]
     points: tuple[Point, ...]
-    columns: dict[str, tuple[float, ...]]
+    candidates: dict[str, tuple[float, ...]]
     spreads: dict[str, tuple[float, ...]]
     episodes: tuple[tuple[float, ...], ...] | None = None
-    cohorts: dict[str, tuple[float, ...]] | None = None
+    sources: dict[str, tuple[float, ...]] | None = None
     marked: tuple[tuple[float, ...], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -203,9 +203,9 @@ class Frontier:
             "costs": list(self.cost_names),
             "trained_for": [list(limits) for limits in self.marked],
             "points": [p.as_dict() for p in self.points],
-            "policies": {name: list(values) for name, values in self.columns.items()},
+            "policies": {name: list(values) for name, values in self.candidates.items()},
             "spreads": {name: list(values) for name, values in self.spreads.items()},
-            "cohorts": {k: list(v) for k, v in (self.cohorts or {}).items()},
+            "sources": {k: list(v) for k, v in (self.sources or {}).items()},
         }
 
     def rows(self, most: int = 10) -> list[tuple[Point, bool]]:
@@ -299,7 +299,7 @@ def trace(
             raise InputError(f"the limit {x:g} is not from 0 to {LARGEST:g}; limits are sums per episode.")
     mesh = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, costs)
     points = tuple(mix(pool, row.tolist(), margin=margin) for row in mesh)
-    columns = {c.name: (c.reward, *c.costs) for c in pool.columns}
-    spreads = {c.name: (c.reward_spread, *c.cost_spread) for c in pool.columns if any(c.cost_spread)}
+    candidates = {c.name: (c.reward, *c.costs) for c in pool.candidates}
+    spreads = {c.name: (c.reward_spread, *c.cost_spread) for c in pool.candidates if any(c.cost_spread)}
     own = tuple(tuple(float(x) for x in limits) for limits in marked)
-    return Frontier(pool.cost_names, points, columns, spreads, marked=own)
+    return Frontier(pool.cost_names, points, candidates, spreads, marked=own)

@@ -1,4 +1,4 @@
-"""Runs as columns: the policies that they kept, with the estimates that they made of them."""
+"""Runs as candidates: the policies that they kept, with the estimates that they made of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from slater.certify.frontier import Column, Frontier, Point, Pool, mix
+from slater.certify.frontier import Candidate, Frontier, Point, Pool, mix
 from slater.certify.subjects import Subject, find_policy
 from slater.certify.verdict import episode_limit
 from slater.data import Dataset
@@ -40,7 +40,7 @@ __all__ = [
 def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
     """The members of a finished run that have estimates, as sums per episode; `label` goes before names."""
     task = saved.task
-    columns = []
+    candidates = []
     for member in saved.result.members:
         if member.estimates is None:
             continue
@@ -49,13 +49,13 @@ def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
         costs = tuple(sums[name] for name in task.costs)
         reward = next(key for key in sums if key not in task.costs)
         spreads = tuple(spread[c] for c in task.costs)
-        columns.append(Column(f"{label}{member.name}", sums[reward], costs, spread[reward], spreads))
-    if not columns:
+        candidates.append(Candidate(f"{label}{member.name}", sums[reward], costs, spread[reward], spreads))
+    if not candidates:
         raise InputError(
             f"{saved.folder} kept no policy with an estimate ({saved.run.algorithm} makes none), so there is "
             "nothing to mix by."
         )
-    return Pool(tuple(task.costs), tuple(columns), saved.result.trusted)
+    return Pool(tuple(task.costs), tuple(candidates), saved.result.trusted)
 
 
 def pool_of_runs(runs: Sequence[SavedRun]) -> list[Pool]:
@@ -96,29 +96,29 @@ def with_log(frontier: Frontier, data: Dataset) -> Frontier:
     An episode that was cut off counts by its rate, or not at all, as everywhere (`Episodes.judged`).
     """
     rows = np.column_stack(judged_sums(data, frontier.cost_names))
-    cohorts = {}
+    sources = {}
     if data.source is not None:
         labels = data.source[data.episodes.judged].astype(str)
-        cohorts = {str(x): tuple(rows[labels == x].mean(axis=0).tolist()) for x in np.unique(labels)}
-    return replace(frontier, episodes=tuple(map(tuple, rows.tolist())), cohorts=cohorts)
+        sources = {str(x): tuple(rows[labels == x].mean(axis=0).tolist()) for x in np.unique(labels)}
+    return replace(frontier, episodes=tuple(map(tuple, rows.tolist())), sources=sources)
 
 
 def pool_of_policies(
     policies: Mapping[str, Any], data: Dataset, limits: Sequence[float], gamma: float, *,
     cache: Path | None = None, settings: Any = None,
 ) -> Pool:  # fmt: skip
-    """Any policies without memory as columns, by what `data` say of them together (limits per episode).
+    """Any policies without memory as candidates, by what `data` say of them together (limits per episode).
 
     settings: a `slater.deep.log_model.log_model.LogModelSettings`, by default those of a run.
     """
     from slater.certify.estimates import asked
 
     said = asked(data, list(policies.values()), limits, gamma, settings, cache)
-    columns = tuple(
-        Column(name, float(mean[0]), tuple(mean[1:].tolist()), float(spread[0]), tuple(spread[1:].tolist()))
-        for name, mean, spread in zip(policies, said.mean, said.deviation, strict=True)
+    candidates = tuple(
+        Candidate(name, mean[0], tuple(mean[1:]), spread[0], tuple(spread[1:]))
+        for name, mean, spread in zip(policies, said.mean.tolist(), said.deviation.tolist(), strict=True)
     )
-    return Pool(tuple(data.cost_names), columns, not said.past, said.covariance)
+    return Pool(tuple(data.cost_names), candidates, not said.past, said.covariance)
 
 
 def mix_policies(
@@ -240,10 +240,10 @@ def best_of_runs(runs: Sequence[SavedRun], limits: Limits, *, margin: float = 0.
     weights: list[float] = []
     for saved, pool in zip(runs, pools, strict=True):
         estimated = [member for member in saved.result.members if member.estimates is not None]
-        for column, member in zip(pool.columns, estimated, strict=True):
-            if column.name in point.weights:
+        for candidate, member in zip(pool.candidates, estimated, strict=True):
+            if candidate.name in point.weights:
                 members.append(saved.kept_policy(member))
-                weights.append(point.weights[column.name])
+                weights.append(point.weights[candidate.name])
     shares = np.array(weights)
     return Mixture(tuple(members), shares / shares.sum()), point
 

@@ -26,7 +26,7 @@ class _Common:
     """size: quick (minutes, no statement about quality), small (hours on two cores), paper (its numbers),
     equal (table2: the same processor time for every method); the options below overrule it"""
     minutes: float | None = None
-    """with the budget equal: minutes of one core for a cell, study of the log and choice at the end included,
+    """with the budget equal: minutes of one core for a cell, model of the log and choice at the end included,
     rollouts not (default 3); a method's schedule is scaled to what it reaches in them, at most its authors'
     iterations; one model for all limits has the time of one cell, and in a second row that of all limits"""
     once: bool = False

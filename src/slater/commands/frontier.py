@@ -72,7 +72,7 @@ def run(args: list[str]) -> int:
     if options.json:
         print(json.dumps(record, indent=1))
         return 0
-    print(f"sums per episode, estimated from the log, {len(pool.columns)} policies")
+    print(f"sums per episode, estimated from the log, {len(pool.candidates)} policies")
     # as many rows as limits that somebody asked for
     print(frontier.table(max(10, len(frontier.points) if options.limits else 0)))
     print(f"frontier.png, frontier.html and frontier.json are in {out}")

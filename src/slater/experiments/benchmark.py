@@ -243,7 +243,7 @@ class CellWork:
         return min(0.95 * budget.Stopwatch(self._beside(folder)).before / seconds, 0.95)
 
     def _beside(self, folder: Path) -> Path:
-        """Where a run with a budget keeps its time, and the study of its log."""
+        """Where a run with a budget keeps its time, and the model of its log."""
         return Path(self.out) / "spent" / folder.name
 
     def _fitted(self, cell: Cell, dataset: Dataset) -> dict[str, str]:

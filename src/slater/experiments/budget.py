@@ -1,7 +1,7 @@
 """Equal processor time: how many iterations an algorithm reaches in a budget, and what a run really took.
 
 Seconds are of one core: of the process, its threads and its children, so that a busy machine changes nothing
-but the clock on the wall. Loading and compiling count, studies of the log and the choice at the end too;
+but the clock on the wall. Loading and compiling count, the model of the log and the choice at the end too;
 rollouts do not. Short trial runs, each four times as long as the one before, give seconds as a + b n of n
 iterations; the run then has as many as the budget holds, at most its authors' number, and all counts of
 iterations in its settings (warm-up, phases, members kept) are scaled with it.
@@ -157,7 +157,7 @@ def trial_of(train: Callable[[Path, int], None]) -> Callable[[int], float]:
 
 @contextlib.contextmanager
 def own_cache(folder: Path) -> Iterator[None]:
-    """Studies of the log are kept in `folder` meanwhile: those of other runs would be had for nothing."""
+    """Models of logs are kept in `folder` meanwhile: those of other runs would be had for nothing."""
     before = os.environ.get("SLATER_CACHE")
     os.environ["SLATER_CACHE"] = str(folder)
     try:

@@ -49,8 +49,8 @@ def _draw_line(axis: Any, frontier: Frontier) -> None:
     """Reward against the limit; policies, episodes and sources at their own cost."""
     within = [p for p in frontier.points if p.within]
     x = [p.limits[0] for p in within]
-    columns = np.array(list(frontier.columns.values()))
-    top = max([*x, *columns[:, 1].tolist()], default=1.0)
+    candidates = np.array(list(frontier.candidates.values()))
+    top = max([*x, *candidates[:, 1].tolist()], default=1.0)
     if frontier.episodes is not None:
         rows = np.array(frontier.episodes)
         rows = rows[rows[:, 1] <= 1.05 * top]  # those beyond the picture would stretch its height
@@ -61,11 +61,13 @@ def _draw_line(axis: Any, frontier: Frontier) -> None:
         axis.fill_between(
             x, low, [p.reward for p in within], color=COLOURS["line"], alpha=0.15, label="down to its bound"
         )
-    axis.scatter(columns[:, 1], columns[:, 0], s=22, color=POLICY, zorder=3, label="policies of the runs")
+    axis.scatter(
+        candidates[:, 1], candidates[:, 0], s=22, color=POLICY, zorder=3, label="policies of the runs"
+    )
     for name, (reward, cost, *_) in frontier.spreads.items():
-        at = frontier.columns[name]
+        at = frontier.candidates[name]
         axis.errorbar(at[1], at[0], xerr=cost, yerr=reward, color=POLICY, lw=0.8, fmt="none")
-    shown = {k: v for k, v in (frontier.cohorts or {}).items() if v[1] <= 1.05 * top}
+    shown = {k: v for k, v in (frontier.sources or {}).items() if v[1] <= 1.05 * top}
     for number, (name, values) in enumerate(shown.items()):
         label = None if number else "sources of the log, their means"
         axis.scatter([values[1]], [values[0]], marker="D", s=36, color=SOURCE, zorder=3, label=label)
@@ -103,9 +105,9 @@ def _draw_map(figure: Any, axis: Any, frontier: Frontier) -> None:
     if frontier.episodes is not None:
         rows = np.array(frontier.episodes)
         axis.scatter(rows[:, 1], rows[:, 2], s=6, color=LOG, label="episodes of the log")
-    columns = np.array(list(frontier.columns.values()))
-    axis.scatter(columns[:, 1], columns[:, 2], s=22, color=POLICY, label="policies of the runs")
-    for number, (name, values) in enumerate((frontier.cohorts or {}).items()):
+    candidates = np.array(list(frontier.candidates.values()))
+    axis.scatter(candidates[:, 1], candidates[:, 2], s=22, color=POLICY, label="policies of the runs")
+    for number, (name, values) in enumerate((frontier.sources or {}).items()):
         label = None if number else "sources of the log, their means"
         axis.scatter([values[1]], [values[2]], marker="D", s=36, color=SOURCE, label=label)
         if left <= values[1] <= right and low <= values[2] <= high:
@@ -192,11 +194,11 @@ def _curve_of_one(frontier: Frontier) -> str:
     """Reward against the one limit."""
     (cost,) = frontier.cost_names
     within = [p for p in frontier.points if p.within]
-    columns = np.array(list(frontier.columns.values()))
-    xs = [p.limits[0] for p in within] + columns[:, 1].tolist()
+    candidates = np.array(list(frontier.candidates.values()))
+    xs = [p.limits[0] for p in within] + candidates[:, 1].tolist()
     top = 1.05 * max(xs)
     episodes = [row for row in _thinned(frontier) if row[1] <= top]
-    ys = [p.reward for p in within] + columns[:, 0].tolist() + [row[0] for row in episodes]
+    ys = [p.reward for p in within] + candidates[:, 0].tolist() + [row[0] for row in episodes]
     room = 0.03 * (max(ys) - min(ys))
     plot = Plot(
         (0.0, top), (min(ys) - room, max(ys) + room), height=420,
@@ -211,7 +213,7 @@ def _curve_of_one(frontier: Frontier) -> str:
             plot.segment(*ends, COLOURS["line"], "the same mixture by its bound", dashed=True)
     for p in within:
         plot.dot(p.limits[0], p.reward, COLOURS["line"], _says(p, frontier.cost_names))
-    for name, values in frontier.columns.items():
+    for name, values in frontier.candidates.items():
         words = f"{name}: {values[0]:.4g} at {values[1]:.4g}"
         if name in frontier.spreads:
             reward, spread, *_ = frontier.spreads[name]
@@ -219,7 +221,7 @@ def _curve_of_one(frontier: Frontier) -> str:
             x = (max(values[1] - spread, 0.0), min(values[1] + spread, top))
             plot.segment((x[0], values[0]), (x[1], values[0]), POLICY, words)
         plot.dot(values[1], values[0], POLICY, words, radius=3)
-    for name, values in (frontier.cohorts or {}).items():
+    for name, values in (frontier.sources or {}).items():
         if values[1] <= top:
             plot.dot(values[1], values[0], SOURCE, f"{name}: {values[0]:.4g} at {values[1]:.4g}", radius=6)
     for at, *_ in frontier.marked:
@@ -251,8 +253,8 @@ def _map_of_two(frontier: Frontier) -> str:
         plot.box((across[i], across[i + 1]), (upwards[k], upwards[k + 1]), colour, _says(p, names))
     for values in filter(inside, _thinned(frontier)):
         plot.dot(values[1], values[2], LOG, f"an episode of the log: {_at(values)}", radius=2)
-    parts = frontier.cohorts or {}
-    for group, colour, radius in ((frontier.columns, POLICY, 3), (parts, SOURCE, 6)):
+    parts = frontier.sources or {}
+    for group, colour, radius in ((frontier.candidates, POLICY, 3), (parts, SOURCE, 6)):
         for name, values in group.items():
             if inside(values):
                 plot.dot(values[1], values[2], colour, f"{name}: {_at(values)}", radius=radius)
@@ -286,8 +288,8 @@ def _legend(frontier: Frontier) -> Iterator[tuple[str, str, str]]:
     yield "&#9679;", POLICY, f"a policy of the runs{sure}"
     if frontier.episodes is not None:
         yield "&#9679;", LOG, "an episode of the log"
-    if frontier.cohorts:
-        yield "&#9679;", SOURCE, f"the mean of a source of the log ({', '.join(frontier.cohorts)})"
+    if frontier.sources:
+        yield "&#9679;", SOURCE, f"the mean of a source of the log ({', '.join(frontier.sources)})"
     if frontier.marked:
         yield ("&#9670;" if len(frontier.cost_names) > 1 else "&#9475;"), COLOURS["fail"], _own(frontier)
 

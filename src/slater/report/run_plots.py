@@ -77,7 +77,7 @@ def plane(run: SavedRun, index: int, beside: Beside) -> str:
     """Logged episodes, kept policies and the mixture: cost to the right, reward upwards."""
     cost, horizon = run.task.costs[index], run.task.horizon
     members = [member for member in run.result.members if member.estimates is not None]
-    withheld = [member for member in run.result.members if member.estimates is None]
+    unknown = [member for member in run.result.members if member.estimates is None]
     # a lone policy is the mixture itself, which has a sign of its own
     points = [(_in_unit(run, m, cost), _in_unit(run, m, "reward"), m) for m in members if len(members) > 1]
     logged: list[tuple[float, float]] = []
@@ -117,7 +117,7 @@ def plane(run: SavedRun, index: int, beside: Beside) -> str:
             plot.segment((x, y), truth, colour, width=1)
             plot.diamond(*truth, colour, _measured_words(member, cost, truth), radius=5)
         plot.dot(x, y, colour, text, radius=4 + 6 * member.weight**0.5, alpha=alpha)
-    for member in withheld:
+    for member in unknown:
         if member.step in truths:
             truth = truths[member.step]
             plot.diamond(*truth, GREY, _measured_words(member, cost, truth), radius=5)

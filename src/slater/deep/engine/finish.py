@@ -37,8 +37,8 @@ def finish(
         folder.keep(last, Member(steps, algorithm.estimates(task, state)))
         folder.save(state, steps)
     check = algorithm.check_estimates(task, state, dataset)
-    if check.columns:
-        folder.keep_columns(check.columns, state, steps)
+    if check.candidates:
+        folder.keep_candidates(check.candidates, state, steps)
     policies = folder.policies(last)
     weights, members = algorithm.weigh(task, state, data, folder.members, policies, key, tick, check)
     # an estimate that is not finite is none

@@ -186,10 +186,10 @@ class RunFolder:
         checkpoint.save(self._member_path(member), policy, record)
         self.members = [*(m for m in self.members if m.step < member.step), member]
 
-    def keep_columns(self, columns: Sequence[tuple[Exportable, str]], state: Any, steps: int) -> None:
+    def keep_candidates(self, candidates: Sequence[tuple[Exportable, str]], state: Any, steps: int) -> None:
         """Add the policies, each with its kind, that the log gave after `steps` iterations, once."""
         self.members = [member for member in self.members if not from_log(member.kind)]
-        for number, (policy, kind) in enumerate(columns):
+        for number, (policy, kind) in enumerate(candidates):
             self.keep(policy, Member(steps + 1 + number, kind=kind))
         self.saved = -1  # the checkpoint of this step does not know them yet
         self.save(state, steps)

@@ -21,12 +21,13 @@ class Check:
     trusted: whether they may choose the output
     report: JSON, which is added to the run's result
     warnings: sentences for the user
-    columns: policies that the log itself gave on the way, to be mixed with the run's own, each with its kind
+    candidates: policies that the log itself gave on the way, to be mixed with the run's own, each with its
+        kind
     evidence: what the look found out, for the output that weighs members; it is not written anywhere
     """
 
     trusted: bool = True
     report: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    columns: tuple[tuple[PolicyNetwork, str], ...] = ()
+    candidates: tuple[tuple[PolicyNetwork, str], ...] = ()
     evidence: Any = None

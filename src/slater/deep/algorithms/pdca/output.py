@@ -102,9 +102,9 @@ class PosteriorProgram:
     def check(self, task: Task, dataset: Dataset | StoredDataset) -> Check:
         """The log's own candidates, as members to weigh."""
         found = _Evidence(log := self._log(task, dataset))
-        columns = tuple((one_of(log.candidates, k), kind) for k, kind in enumerate(log.kinds))
+        candidates = tuple((one_of(log.candidates, k), kind) for k, kind in enumerate(log.kinds))
         return Check(
-            columns=columns,
+            candidates=candidates,
             evidence=found,
             report=found.report,
             warnings=tuple(filter(None, [remedy(log.past)])),
