@@ -182,3 +182,25 @@ def test_errors_of_halves_have_the_covariance_of_means_of_independent_halves():
     errors = rng.normal(size=(2, 200_000)) * np.sqrt(2.0)  # the mean of both halves has variance 1
     judges = judges_of([None, 0, 0, 1])
     np.testing.assert_allclose(np.cov(judges @ errors), 2.0 * judges @ judges.T, atol=0.03)
+
+
+def test_episodes_that_are_all_worth_the_same_have_a_posterior():
+    """As where every episode pays 1 in its last step: no spread in the log, some in the model."""
+    values, acting = said(3, noise=0.05)
+    seen = [(k, np.full(20, 2.0), m) for k, _, m in shown(values, [0.0] * POLICIES)]
+    acting = acting._replace(apart=np.zeros_like(acting.apart))
+    judges = judges_of([None] * POLICIES)
+    mean, wide, _ = conditioned(values, judges, np.full(100, 2.0), acting, seen, REWARD_PRIOR, None)
+    assert np.all(np.isfinite(mean))
+    assert np.linalg.eigvalsh((wide + wide.T) / 2).min() >= -1e-12
+
+
+def test_a_cost_below_0_is_known_no_better_than_one_above():
+    values, acting = said(5)
+    logged, judges = np.random.default_rng(0).gamma(2.0, size=100), judges_of([None] * POLICIES)
+    seen, below = shown(values, [0.5, -0.5]), values * [-1.0, 1.0]
+    mirrored = [(k, -did, -m) for k, did, m in seen]
+    up, above, _ = conditioned(values, judges, logged, acting, seen, COST_PRIOR, 1.0)
+    down, under, _ = conditioned(below, judges, -logged, acting, mirrored, COST_PRIOR, 1.0)
+    np.testing.assert_allclose(-down, up)
+    np.testing.assert_allclose(under, above)

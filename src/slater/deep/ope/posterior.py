@@ -220,7 +220,7 @@ def conditioned(
     first = np.cov(values.mean(axis=1)) / count
     size, few, never = np.full(len(said), spread), np.zeros(len(said)), np.zeros(len(said))
     if event is not None:
-        size = np.maximum(said, 0.0)
+        size = np.abs(said)
         seldom = event * (size + event / count) / count * np.exp(np.clip(acting.far, 0.0, FARTHEST))
         few, never = np.sqrt(prior.eta * seldom), UNSEEN * event * steps * acting.unseen
 
@@ -236,7 +236,9 @@ def conditioned(
     # the spread within a behaviour, held near that of the log where few episodes tell it
     known = episodes - 1
     within = (known * variance + SPREAD_EPISODES * spread**2) / (known + SPREAD_EPISODES) / episodes
-    otherwise = prior.tau * (spread if event is None else np.maximum(did, model))
+    # where all episodes are worth the same, no less than the kernel's digits hold
+    within = np.maximum(within, 1e-6 * np.diag(kernel(1.0))[places])
+    otherwise = prior.tau * (spread if event is None else np.maximum(np.abs(did), np.abs(model)))
     error, best, chosen = did - model, -np.inf, (1.0, 1.0)
     for scale, share in itertools.product(SCALES, SHARES):
         total = kernel(scale)[np.ix_(places, places)] + np.diag(within + (share * otherwise) ** 2)
