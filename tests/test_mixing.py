@@ -74,7 +74,7 @@ def test_where_bounds_cannot_be_kept_no_mixture_is_surer(mean, factor, tau):
     deviations, excess = np.array([sureness(w) for w in others]).T
     own = sureness(found.weights)
     if own[1] > 1e-3:  # no mean is within
-        assert excess.min() >= own[1] - 5e-3
+        assert excess.min() >= own[1] * (1 - 2e-3) - 5e-3
     else:
         assert deviations.max() <= own[0] + 0.05
 

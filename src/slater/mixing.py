@@ -101,7 +101,9 @@ def robust_mixture(
     those the best. prices: what one more unit of each limit would add to the objective; excess: of the bounds
     of k_C deviations, relative, 0 if none.
     """
-    size = np.maximum(np.abs(limits), 1e-3 * np.maximum(np.abs(mean[:, 1:]).max(axis=0), 1e-12))
+    widest = np.sqrt(np.einsum("ukk->uk", covariance)[1:].max(axis=1))
+    size = np.maximum(np.abs(mean[:, 1:]).max(axis=0), widest)
+    size = np.maximum(np.abs(limits), 1e-3 * np.maximum(size, 1e-12))
     factors = [_factor(part) for part in covariance]
 
     def excess_of(k: float) -> float:
