@@ -24,8 +24,6 @@ from slater.limit_status import LimitStatus
 from slater.limits import LARGEST
 from slater.mixing import best_mixture, robust_mixture
 
-__all__ = ["Candidate", "Frontier", "Point", "Pool", "mix", "trace"]
-
 F64 = NDArray[np.float64]
 
 

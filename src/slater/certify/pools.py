@@ -23,19 +23,6 @@ from slater.runs import SavedRun, is_run, open_run
 from slater.runs.log import judged_sums
 from slater.runs.trained_on import TrainedOn
 
-__all__ = [
-    "best_of_runs",
-    "episode_limits",
-    "episode_thresholds",
-    "mix_policies",
-    "mix_runs",
-    "mixed_contract",
-    "pool_of_policies",
-    "pool_of_run",
-    "pool_of_runs",
-    "with_log",
-]
-
 
 def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
     """The members of a finished run that have estimates, as sums per episode; `label` goes before names."""

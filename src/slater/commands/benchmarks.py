@@ -13,8 +13,6 @@ from rich.console import Console
 from slater.commands.parse import Positional, Repeated, at_least_one, parse
 from slater.errors import InputError
 
-__all__ = ["run"]
-
 FAILED = 1
 
 

@@ -10,8 +10,6 @@ from slater.commands.parse import Positional, parse
 from slater.errors import InputError
 from slater.pairs import parse_lists
 
-__all__ = ["run"]
-
 
 @dataclass(frozen=True)
 class Options:

@@ -20,18 +20,6 @@ from slater.data.dataset import NO_TRANSITION
 from slater.errors import InputError
 from slater.limits import Limit, Units, limit_records
 
-__all__ = [
-    "Task",
-    "counts_episodes",
-    "in_j_units",
-    "normalised",
-    "raw_utilities",
-    "rollout_length",
-    "scaled_actions",
-    "state_task",
-]
-
-
 F32 = NDArray[np.float32]
 
 

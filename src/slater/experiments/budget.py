@@ -22,18 +22,6 @@ from typing import Any
 from slater.deep.engine.training import Watcher
 from slater.disk import locked, write_atomic
 
-__all__ = [
-    "Speed",
-    "Stopwatch",
-    "authors_steps",
-    "known_speed",
-    "measure_speed",
-    "own_cache",
-    "processor_seconds",
-    "scaled",
-    "trial_of",
-]
-
 #: iterations of the first trial that counts, and by how much the next is longer
 FIRST, LONGER = 32, 4
 #: the difference of two trials that is enough to tell a speed, as a share of the budget

@@ -14,8 +14,6 @@ from slater.certify.frontier import WHY, Frontier, Point
 from slater.report.pages import key, page, table
 from slater.report.svg import COLOURS, Plot
 
-__all__ = ["draw_frontier", "frontier_html"]
-
 #: at most so many logged episodes are drawn on the page
 EPISODES = 400
 LOG, POLICY, SOURCE = "#bbbbbb", "#d68910", "#7d3c98"

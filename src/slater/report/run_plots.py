@@ -14,8 +14,6 @@ from slater.report.pages import key
 from slater.report.svg import COLOURS, Plot
 from slater.runs import Member, SavedRun
 
-__all__ = ["Beside", "curves", "frame", "frontier", "losses", "plane"]
-
 #: at most so many points of a learning curve, and so many logged episodes, are drawn
 POINTS = 300
 EPISODES = 400

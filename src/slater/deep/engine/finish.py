@@ -24,8 +24,6 @@ from slater.runs import Member as SavedMember
 from slater.runs.folder import save_kept
 from slater.runs.result import write_result
 
-__all__ = ["finish", "log_best"]
-
 
 def finish(
     run: Run, algorithm: Algorithm[Any, Any], task: Task, data: Any, state: Any, folder: RunFolder,

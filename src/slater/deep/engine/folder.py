@@ -27,10 +27,6 @@ from slater.runs.held_out import HeldOut
 from slater.runs.record import read_record, write_record
 from slater.runs.result import from_log
 
-__all__ = [
-    "RunFolder", "algorithm_of", "identity_of", "recorded_algorithm", "refuse_other_task", "run_on",
-]  # fmt: skip
-
 #: file of the whole state, the step and the members so far
 CHECKPOINT = "checkpoint.safetensors"
 
