@@ -6,10 +6,12 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from slater import InputError
 from slater.certify.bounds import Interval
+from slater.certify.rollouts import judge_episodes
 from slater.certify.verdict import Certificate, Evidence, Gate, LimitVerdict, Verdict, decide, error_of_each
 
 
@@ -27,6 +29,18 @@ def _limit(verdict: Verdict, cost: str = "cost", lower: float = 3.0, upper: floa
 )
 def test_bounds_decide(lower: float, upper: float, verdict: str) -> None:
     assert decide(Interval(9.0, lower, upper), 10.0)[0] == verdict
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+@pytest.mark.parametrize("costs", [np.repeat([0.0, 1.0], [60, 40]), np.repeat([1.0, 0.0], [40, 60])])
+def test_episodes_that_change_on_the_way_decide_nothing(costs: np.ndarray, stopping: bool) -> None:
+    # by the first ones alone they would pass, or fail
+    found = judge_episodes(costs[:, None], ["cost"], [0.3], [1.0], 0.05, stopping=stopping)[0]
+    assert not found.lower <= costs.mean() <= found.upper
+    assert found.verdict == "abstain"
+    assert "changed on the way" in found.reason
+    mixed = np.random.default_rng(0).permutation(costs)[:, None]
+    assert judge_episodes(mixed, ["cost"], [0.7], [1.0], 0.05, stopping=stopping)[0].verdict == "pass"
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(0, 1), (90, 100)])

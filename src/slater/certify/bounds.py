@@ -3,11 +3,24 @@
 Every bound here is one-sided and holds for each sample size, not in the limit: `error` is the probability
 with which an upper bound may lie below the mean (or a lower one above it).
 
-The bound that verdicts use is the betting bound of Waudby-Smith and Ramdas (2023, "Estimating means of
-bounded random variables by betting"). Whoever claims that the mean is m offers fair bets at m; if betting
-that draws fall below m multiplies the stake by 1/error, m is too large, because against the true mean no
-strategy does so with a larger probability than `error` (Ville's inequality). As that inequality holds for all
-times at once, a bound with `stopping` may be looked at after each draw.
+The bounds that verdicts use are betting bounds (Waudby-Smith and Ramdas 2023, "Estimating means of bounded
+random variables by betting"). Whoever claims that the mean is m offers fair bets at m. Who begins with a
+capital of `error` and bets that draws fall below m has 1 at some time with probability at most `error` if the
+claim is true, whatever is staked (Ville's inequality): so if betting reaches 1, m is too large.
+
+What is staked is what reaches a goal by a deadline with the largest probability (Browne 1999, "Reaching goals
+by a deadline"; Voracek and Orabona 2025, "STaR-Bets"): with a capital v, k draws left and their standard
+deviation s,
+
+    stake / v = phi(z) / v / (s sqrt(k)),     z = Phi^-1(v),
+
+at most all of it. Of s nothing is known at first but that a mean of m allows no more than sqrt(m (1 - m)): it
+is guessed as if 1 / m draws of that spread had come before, in which the claim expects the largest draw
+once. Where draws may be stopped at any time there is no deadline: the stake is `UNHURRIED` / (s sqrt(t log(t
++ 1))) at draw t, and a part is kept.
+
+A larger capital stays larger whatever comes, and so does that against a larger m: the rejected m are all
+those above one, and less error gives a wider bound.
 """
 
 from __future__ import annotations
@@ -18,6 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
 from slater.errors import InputError
 
@@ -25,21 +39,24 @@ __all__ = [
     "Above",
     "Below",
     "Interval",
+    "Strategy",
     "betting_lower",
     "betting_upper",
     "lower_of",
+    "reached",
     "share_lower",
     "share_upper",
-    "together",
     "upper_of",
 ]
 
 F64 = NDArray[np.float64]
 
-#: the largest share of the stake that may be lost by one draw. The authors take 1/2 to 1; on the worlds of
-#: `slater reproduce verdicts`, .9 gives bounds up to a sixth narrower than .75 where few draws are large, and
-#: a tenth wider where one of a hundred is the largest and there are a thousand
-LARGEST_BET = 0.9
+#: draws that are bet on one by one; of more, the means of consecutive ones
+MOST_BETS = 20_000
+#: claims that are tried side by side, and how close bounds are to what betting says, as a share
+CLAIMS, PRECISION = 64, 1e-5
+#: without a deadline: what is staked over the spread, which is best at an error of 5%, and the largest share
+UNHURRIED, LARGEST_BET = math.sqrt(2.0 * math.log(20.0)), 0.9
 
 
 class Interval(NamedTuple):
@@ -50,15 +67,18 @@ class Interval(NamedTuple):
     upper: float
 
 
-def _unit(values: ArrayLike, low: float, high: float, error: float) -> F64:
+def _check_error(error: float) -> None:
+    if not 0.0 < error < 1.0:
+        raise InputError(f"the error of a bound is {error}; it must be between 0 and 1.")
+
+
+def _unit(values: ArrayLike, low: float, high: float) -> F64:
     """`values` as draws in [0, 1]; an InputError names what is outside."""
     x = np.asarray(values, dtype=np.float64)
-    if x.ndim != 1 or len(x) == 0:
+    if x.size == 0:
         raise InputError(f"a bound needs draws of shape (n,) with n at least 1, not {x.shape}.")
     if not (math.isfinite(low) and low < high):
         raise InputError(f"the range {low:g} to {high:g} is empty; give the least and the largest draw.")
-    if not 0.0 < error < 1.0:
-        raise InputError(f"the error of a bound is {error}; it must be between 0 and 1.")
     # sums of float32 steps may leave the range by rounding
     slack = 1e-6 * (high - low if math.isfinite(high) else 1.0)
     outside = ~np.isfinite(x) | (x < low - slack) | (x > high + slack)
@@ -71,20 +91,6 @@ def _unit(values: ArrayLike, low: float, high: float, error: float) -> F64:
     return np.clip((x - low) / (high - low), 0.0, 1.0)
 
 
-def _bets(x: F64, error: float, *, stopping: bool) -> F64:
-    """What to stake on each draw in [0, 1], from the draws before it alone, shape (n,), before the cap.
-
-    The approximately best stake sqrt(2 log(1/error) / (n variance)); with `stopping`, where n is not
-    known, n is replaced by t log(t + 1).
-    """
-    t = np.arange(1, len(x) + 1)
-    mean = (0.5 + np.cumsum(x)) / (t + 1)
-    variance = (0.25 + np.cumsum((x - mean) ** 2)) / (t + 1)
-    believed = np.concatenate([[0.25], variance[:-1]])
-    count = t * np.log(t + 1.0) if stopping else np.full(len(x), float(len(x)))
-    return np.asarray(np.sqrt(2.0 * math.log(1.0 / error) / np.maximum(believed * count, 1e-300)))
-
-
 def betting_upper(
     values: ArrayLike, low: float, high: float, error: float, *, stopping: bool = False
 ) -> float:
@@ -92,8 +98,9 @@ def betting_upper(
 
     With `stopping` the bound may be computed after every draw and the draws be stopped by what it says.
     """
-    bets = Below(values, low, high, error, stopping=stopping)
-    return upper_of(bets.log_wealth, low, high, error)
+    _check_error(error)
+    bets = Below(values, low, high, stopping=stopping)
+    return upper_of([bets.capital], low, high, error)
 
 
 def betting_lower(
@@ -106,99 +113,140 @@ def betting_lower(
     """
     if math.isfinite(high):
         return -betting_upper(-np.asarray(values, dtype=np.float64), -high, -low, error, stopping=stopping)
-    x = _unit(values, low, high, error)
-    return low + lower_of(Above(x, error, stopping=stopping).log_wealth, float(x.max()), error)
+    _check_error(error)
+    x = _unit(values, low, high)
+    return low + lower_of([Above(x, stopping=stopping).capital], float(x.max()), error)
+
+
+def _left(draws: int, stopping: bool) -> F64:
+    """Draws that are left, before each, (n, 1); `stopping`: how many there will be is not known."""
+    t = np.arange(1, draws + 1)[:, None]
+    return np.asarray(t * np.log(t + 1.0) if stopping else draws + 1.0 - t)
+
+
+def _before(x: F64) -> tuple[F64, F64]:
+    """Before each draw, (n, K): the mean of those that came, and their sum of squares about it."""
+    t = np.arange(1, len(x) + 1)[:, None]
+    mean = np.cumsum(x, axis=0) / t
+    about = np.maximum(np.cumsum(x**2, axis=0) - t * mean**2, 0.0)
+    return np.roll(mean, 1, axis=0) * (t > 1), np.roll(about, 1, axis=0) * (t > 1)
+
+
+def _played(start: float, wide: F64, most: F64, gain: F64, stopping: bool) -> F64:
+    """The capital after each draw, (n, K), of who wins `gain` (n, K) for each unit that is staked.
+
+    wide: (n, K) spread of all that is left; most: (K,) that can be staked of a capital of 1
+    """
+    wide = np.maximum(wide, 1e-300)
+    if stopping:
+        stakes = np.minimum(UNHURRIED / wide, LARGEST_BET * most)
+        return np.asarray(start * np.exp(np.minimum(np.cumsum(np.log1p(stakes * gain), axis=0), 700.0)))
+    path = np.empty(gain.shape)
+    capital = np.full(gain.shape[1:], start)
+    for t in range(len(path)):
+        # above 1/2 the stake stays as it is: a larger capital is then always worth more
+        z = ndtri(np.minimum(capital, 0.5))
+        stake = np.minimum(np.exp(-0.5 * z**2) / (math.sqrt(2.0 * math.pi) * capital * wide[t]), most)
+        stake *= capital < 1.0
+        # who has nothing bets on with next to nothing
+        path[t] = capital = np.maximum(capital * (1.0 + stake * gain[t]), 1e-300)
+    return path
+
+
+def _few(values: F64) -> F64:
+    """At most `MOST_BETS` draws of the same mean: the means of as many consecutive ones as it takes."""
+    size = -(-len(values) // MOST_BETS)
+    starts = np.arange(0, len(values), size)
+    count = np.diff(np.append(starts, len(values))).reshape(-1, *(1,) * (values.ndim - 1))
+    return np.asarray(np.add.reduceat(values, starts, axis=0) / count)
 
 
 class Above:
-    """Bets that the mean of draws from 0 on exceeds m: a share of the stake, in units of m, on each.
-
-    The share is about sqrt(2 log(1/error) / n) over the spread relative to the mean of the draws before, so
-    that the unit of the draws does not matter.
+    """Bets that the mean of draws from 0 on, (n,) or (n, K), exceeds m: a share of the capital, in units of
+    m, on each. The spread is that of the draws before over their mean, so that their unit does not matter.
     """
 
-    def __init__(self, values: ArrayLike, error: float, *, stopping: bool = False) -> None:
-        self.x = np.asarray(values, dtype=np.float64)
-        t = np.arange(1, len(self.x) + 1)
-        unit = self.x / max(float(self.x.max()), 1e-300)  # squares of huge draws are no numbers
-        sums, squares = np.cumsum(unit), np.cumsum(unit**2)
-        mean = sums / t
-        with np.errstate(divide="ignore", invalid="ignore"):
-            relative = (np.maximum(squares - t * mean**2, 0.0) + 0.25 * mean**2) / ((t + 1) * mean**2)
-        relative = np.where(mean > 0, relative, 1.0)
-        believed = np.concatenate([[1.0], relative[:-1]])
-        count = t * np.log(t + 1.0) if stopping else np.full(len(self.x), float(len(self.x)))
-        shares = np.sqrt(2.0 * math.log(1.0 / error) / np.maximum(believed * count, 1e-300))
-        self.shares = np.minimum(shares, LARGEST_BET)
+    def __init__(self, values: ArrayLike, *, stopping: bool = False) -> None:
+        x = _few(np.asarray(values, dtype=np.float64))
+        self.x, self.stopping = x.reshape(len(x), -1), stopping
+        # squares of huge draws are no numbers
+        mean, about = _before(self.x / np.maximum(self.x.max(axis=0), 1e-300))
+        t = np.arange(1, len(x) + 1)[:, None]
+        known = mean > 1e-100
+        square = np.where(known, mean, 1.0) ** 2
+        relative = np.where(known, (about + 0.25 * square) / (t * square), 1.0)
+        self.wide = np.sqrt(relative * _left(len(x), stopping))
 
-    def log_wealth(self, m: float) -> F64:
-        """After each draw, (n,), against a mean of at most m; it falls with m."""
-        return np.asarray(np.cumsum(np.log1p(self.shares * (self.x / m - 1.0))))
+    def capital(self, m: ArrayLike, start: float) -> F64:
+        """After each draw, (n, K), against means of at most m, (K,) or one; it falls with m."""
+        gain = self.x / np.asarray(m, dtype=np.float64) - 1.0
+        return _played(start, np.broadcast_to(self.wide, gain.shape), np.ones(1), gain, self.stopping)
 
 
 class Below:
-    """Bets that the mean of draws in [low, high] is below m, by stakes that follow their spread.
+    """Bets that the mean of draws in [low, high], (n,) or (n, K), is below m."""
 
-    With `bold`, the most is staked on every draw instead: what is best where nearly all draws are `low`.
+    def __init__(self, values: ArrayLike, low: float, high: float, *, stopping: bool = False) -> None:
+        self.low, self.width, self.stopping = low, high - low, stopping
+        x = _few(_unit(values, low, high))
+        self.x = x.reshape(len(x), -1)
+        self.about, self.left = _before(self.x)[1], _left(len(x), stopping)
+
+    def capital(self, m: ArrayLike, start: float) -> F64:
+        """After each draw, (n, K), against means of at least m, (K,) or one; it grows with m."""
+        u = np.clip((np.asarray(m, dtype=np.float64) - self.low) / self.width, 0.0, 1.0 - 1e-9)
+        before = np.arange(len(self.x))[:, None]
+        wide = np.sqrt(u * (1.0 - u + self.about) / (1.0 + before * u) * self.left)
+        return _played(start, wide, 1.0 / (1.0 - u), u - self.x, self.stopping)
+
+
+#: capital of a strategy against claims (K,), from what it starts with, after each draw, (n, K)
+Strategy = Callable[[F64, float], F64]
+
+
+def reached(strategies: Sequence[Strategy], claims: F64, error: float) -> NDArray[np.bool_]:
+    """Whether betting rejects each claim, (K,): the capital is divided evenly among the strategies, which is
+    a fair game as they are.
     """
-
-    def __init__(
-        self, values: ArrayLike, low: float, high: float, error: float, *, stopping: bool = False,
-        bold: bool = False,
-    ) -> None:  # fmt: skip
-        self.low, self.width = low, high - low
-        self.x = _unit(values, low, high, error)
-        self.stakes = np.full(len(self.x), np.inf) if bold else _bets(self.x, error, stopping=stopping)
-
-    def log_wealth(self, m: float) -> F64:
-        """After each draw, (n,), against a mean of at least m; it grows with m."""
-        u = min(max((m - self.low) / self.width, 0.0), 1.0 - 1e-9)
-        stakes = np.minimum(self.stakes, LARGEST_BET / (1.0 - u))
-        return np.asarray(np.cumsum(np.log1p(stakes * (u - self.x))))
+    paths = [play(claims, error / len(strategies)) for play in strategies]
+    return np.asarray(np.sum(paths, axis=0).max(axis=0) >= 1.0)
 
 
-def together(wealths: Sequence[F64]) -> F64:
-    """Log wealth, (n,), of who splits the stake evenly among strategies, which is a fair game as they are.
-
-    It is that of the best of them but for a constant.
-    """
-    return np.asarray(np.logaddexp.reduce(np.stack(wealths), axis=0) - math.log(len(wealths)))
-
-
-def upper_of(log_wealth: Callable[[float], F64], low: float, high: float, error: float) -> float:
-    """The least m in [low, high] at which the wealth, which grows with m, reaches 1/error; high if none."""
-    target = math.log(1.0 / error)
-    inside, outside = low, high - 1e-9 * (high - low)
-    if log_wealth(outside).max() < target:
-        return high
-    for _ in range(50):
-        middle = 0.5 * (inside + outside)
-        rejected = log_wealth(middle).max() >= target
-        inside, outside = (inside, middle) if rejected else (middle, outside)
-    return outside
+def upper_of(strategies: Sequence[Strategy], low: float, high: float, error: float) -> float:
+    """The least m in [low, high] that betting rejects, of capitals that grow with m; high if none."""
+    claims, width = low + (high - low) * np.geomspace(1e-6, 1.0 - 1e-9, CLAIMS), high - low
+    inside = low
+    while True:
+        rejected = reached(strategies, claims, error)
+        if not rejected[-1]:
+            return high
+        first = int(rejected.argmax())
+        inside, outside = (claims[first - 1] if first else inside), claims[first]
+        if outside - inside <= max(PRECISION * (outside - low), 1e-9 * width):
+            return float(outside)
+        claims, high = np.linspace(inside, outside, CLAIMS + 1)[1:], outside
 
 
-def lower_of(log_wealth: Callable[[float], F64], high: float, error: float) -> float:
-    """The largest m in (0, high) at which the wealth, which falls with m, reaches 1/error; 0 if none."""
-    target = math.log(1.0 / error)
+def lower_of(strategies: Sequence[Strategy], high: float, error: float) -> float:
+    """The largest m in (0, high) that betting rejects, of capitals that fall with m; 0 if none."""
     if high <= 0.0:
         return 0.0
-    outside, inside = 1e-9 * high, high
-    if log_wealth(outside).max() < target:
-        return 0.0
-    for _ in range(60):
-        middle = math.sqrt(inside * outside)
-        rejected = log_wealth(middle).max() >= target
-        inside, outside = (inside, middle) if rejected else (middle, outside)
-    # rejected values lie below the kept ones, so the last rejected one is the bound
-    return outside
+    claims, low = high * np.geomspace(1e-9, 1.0, CLAIMS), 0.0
+    while True:
+        rejected = reached(strategies, claims, error)
+        if not rejected[0]:
+            return low
+        last = len(claims) - 1 - int(rejected[::-1].argmax())
+        low = float(claims[last])
+        if last == len(claims) - 1 or claims[last + 1] - low <= PRECISION * low:
+            return low
+        claims = np.geomspace(low, claims[last + 1], CLAIMS)
 
 
 def _check_share(hits: int, draws: int, error: float) -> None:
     if draws < 1 or not 0 <= hits <= draws:
         raise InputError(f"{hits} of {draws} is no share; give 0 <= hits <= draws with draws at least 1.")
-    if not 0.0 < error < 1.0:
-        raise InputError(f"the error of a bound is {error}; it must be between 0 and 1.")
+    _check_error(error)
 
 
 def share_upper(hits: int, draws: int, error: float) -> float:

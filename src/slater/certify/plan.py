@@ -57,17 +57,13 @@ def plan_of(cost: str, costs: Sequence[float], mean: float, limit: float, most: 
     within = mean <= limit
     rng = np.random.default_rng(0)
     share = min(mean / max(float(seen.mean()), 1e-300), most / float(seen.max()))
-    needed = []
-    for _ in range(DEPLOYMENTS):
-        draws = share * seen[rng.integers(0, len(seen), MOST_EPISODES)]
-        if share * seen.mean() < mean * (1 - 1e-9):  # what scaling cannot give comes as the most
-            chance = (mean - share * seen.mean()) / max(most - share * seen.mean(), 1e-300)
-            draws = np.where(rng.random(MOST_EPISODES) < chance, most, draws)
-        bets = Below(draws, 0.0, most, error, stopping=True) if within else Below(
-            -draws, -most, 0.0, error, stopping=True
-        )  # fmt: skip
-        reached = bets.log_wealth(limit if within else -limit) >= math.log(1.0 / error)
-        needed.append(int(reached.argmax()) + 1 if reached.any() else MOST_EPISODES + 1)
+    draws = share * seen[rng.integers(0, len(seen), (MOST_EPISODES, DEPLOYMENTS))]
+    if share * seen.mean() < mean * (1 - 1e-9):  # what scaling cannot give comes as the most
+        chance = (mean - share * seen.mean()) / max(most - share * seen.mean(), 1e-300)
+        draws = np.where(rng.random(draws.shape) < chance, most, draws)
+    bets = Below(draws, 0.0, most, stopping=True) if within else Below(-draws, -most, 0.0, stopping=True)
+    decided = bets.capital(limit if within else -limit, error) >= 1.0
+    needed = np.where(decided.any(axis=0), decided.argmax(axis=0) + 1, MOST_EPISODES + 1)
     counts: list[int | None] = [
         None if count > MOST_EPISODES else int(count)
         for count in np.quantile(needed, [0.5, 0.9], method="higher")

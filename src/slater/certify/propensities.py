@@ -7,25 +7,25 @@ clipping them makes a cost look *smaller* than it is. So the complement is bet o
     G = sum_t w_t (c_max - c_t)  >= 0,      E G = T c_max - J_C,
 
 from below: no largest weight need be known, and what a missed heavy weight does is conservative. Where a
-largest weight is stated, or follows from the propensities (`largest_weight`), three more strategies share the
-stake with it: two that bet on the sum itself, and one on its doubly robust form (`doubly_robust`). Dividing a
-stake among fair games is a fair game (Waudby-Smith and Ramdas 2023; Karampatziakis, Mineiro and Ramdas 2021;
-Waudby-Smith, Wu, Ramdas, Karampatziakis and Mineiro 2022), so the bound holds at every number of episodes if
-the propensities are right, which is tested by themselves (`checked_propensities`). A mixture draws its member
-at the start of an episode: its weight is the mean of its members'.
+largest weight is stated, or follows from the propensities (`largest_weight`), two more strategies share the
+stake with it: one that bets on the sum itself, and one on its doubly robust form (`doubly_robust`). Dividing
+a stake among fair games is a fair game (Waudby-Smith and Ramdas 2023; Karampatziakis, Mineiro and Ramdas
+2021; Waudby-Smith, Wu, Ramdas, Karampatziakis and Mineiro 2022), so the bound holds at every number of
+episodes if the propensities are right, which is tested by themselves (`checked_propensities`). A mixture
+draws its member at the start of an episode: its weight is the mean of its members'.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slater.certify.bounds import Above, Below, Interval, lower_of, together, upper_of
+from slater.certify.bounds import Above, Below, Interval, Strategy, lower_of, upper_of
 from slater.certify.doubly_robust import controlled
 from slater.certify.ranges import Ranges, Stated
 from slater.certify.verdict import (
@@ -138,20 +138,20 @@ def _interval(
     """Bounds on the mean cost of an episode, each with the whole error, from (E, T) weights and costs."""
     T = cost.shape[1]
     weighted = (mixed * cost).sum(axis=1)
-    lower_bets: list[Callable[[float], F64]] = [Above(weighted, error).log_wealth]
+    lower_bets: list[Strategy] = [Above(weighted).capital]
     estimate = float(doubly.mean())
     if not math.isfinite(most):
-        low = lower_of(lower_bets[0], float(weighted.max()), error)
+        low = lower_of(lower_bets, float(weighted.max()), error)
         plain = Evidence("weighted costs", float(weighted.mean()), low, math.inf)
         return Interval(max(estimate, 0.0), low, math.inf), [plain]
     ceiling = T * most
     # after the end the weight stays what it was, so the complement goes on with the last one
-    complement = Above((mixed * (most - cost)).sum(axis=1), error)
+    complement = Above((mixed * (most - cost)).sum(axis=1))
 
-    def of_complement(v: float) -> F64:
-        return complement.log_wealth(max(ceiling - v, 1e-12 * ceiling))
+    def of_complement(v: F64, start: float) -> F64:
+        return complement.capital(np.maximum(ceiling - v, 1e-12 * ceiling), start)
 
-    upper_bets: list[Callable[[float], F64]] = [of_complement]
+    upper_bets: list[Strategy] = [of_complement]
     steps = np.arange(T)
     with np.errstate(over="ignore"):
         products = R ** (steps + 1.0)  # of weights up to each step, at most; a lone member's and a mixture's
@@ -159,14 +159,12 @@ def _interval(
         highest = heaviest + float(((T - steps) * most * R**steps).sum())
         lowest = -float(((T - steps) * most * products).sum())
     if heaviest <= LARGEST_PRODUCT * ceiling:
-        direct = [Below(weighted, 0.0, heaviest, error, bold=bold) for bold in (False, True)]
-        controlled_bets = Below(doubly, lowest, highest, error)
-        upper_bets += [bet.log_wealth for bet in (*direct, controlled_bets)]
-        mirrored = Below(-doubly, -highest, -lowest, error)
-        lower_bets.append(lambda v: mirrored.log_wealth(-v))
-    upper = upper_of(lambda v: together([bet(v) for bet in upper_bets]), 0.0, ceiling, error)
+        upper_bets += [Below(weighted, 0.0, heaviest).capital, Below(doubly, lowest, highest).capital]
+        mirrored = Below(-doubly, -highest, -lowest)
+        lower_bets.append(lambda v, start: mirrored.capital(-v, start))
+    upper = upper_of(upper_bets, 0.0, ceiling, error)
     top = max(float(weighted.max()), 1e-12 * ceiling)
-    lower = min(lower_of(lambda v: together([bet(v) for bet in lower_bets]), top, error), ceiling)
+    lower = min(lower_of(lower_bets, top, error), ceiling)
     words = "complement of weighted costs" if len(upper_bets) == 1 else "weighted costs, doubly robust"
     return (
         Interval(min(max(estimate, lower), upper), lower, upper),

@@ -97,11 +97,29 @@ def judge_episodes(
                 betting_lower(low, 0.0, most, of_mean, stopping=stopping),
                 betting_upper(high, 0.0, most, of_mean, stopping=stopping) if known else math.inf,
             )
+        told = _told(low, high, interval)
         over = int((high > limit).sum())
         share = None if stopping else share_upper(over, len(high), SHARE_OF_ERROR * error)
         evidence = [Evidence("episodes of the policy", *interval)]
-        verdicts.append(LimitVerdict.of(name, limit, interval, "rollouts", gates, evidence, share_over=share))
+        met = [*gates, *told]
+        verdicts.append(LimitVerdict.of(name, limit, interval, "rollouts", met, evidence, share_over=share))
     return tuple(verdicts)
+
+
+def _told(low: F64, high: F64, interval: Interval) -> tuple[Gate, ...]:
+    """A closed gate where what episodes cost on average is not between the bounds, which rest on an order of
+    episodes that does not matter: the first ones were others than the last.
+    """
+    slack = 1e-6 * max(float(high.max()), 1e-300)
+    if interval.lower <= low.mean() + slack and high.mean() <= interval.upper + slack:
+        return ()
+    return (
+        Gate(
+            "one kind of episodes", False,
+            f"episodes cost {interval.estimate:.4g} on average, and the first ones something else, so that "
+            "they do not say what the next ones cost: the policy or its surroundings changed on the way.",
+        ),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -170,15 +170,18 @@ def checked_propensities(data: Dataset, ratios: F64) -> Gate:
                     part = volume * float(share) / float(high[entry] - low[entry])
                     name = f"1 / density over the {side} half of action {entry}"
                     tests[name] = (np.where(inside & rows, 1.0, 0.0) / mu / part)[later]
-    for name, values in tests.items():
-        error = FALSE_ALARM / len(tests)
-        if Above(values, error).log_wealth(1.0 + 1e-6).max() >= math.log(1.0 / error):
-            least = betting_lower(values, 0.0, math.inf, error)
-            return Gate(
-                "propensities", False,
-                f"the propensities are wrong: {name} has a mean of {values.mean():.3g}, at least "
-                f"{least:.3g}, where it is at most 1 if they are right.",
-            )  # fmt: skip
+    error = FALSE_ALARM / len(tests)
+    for size in sorted({len(values) for values in tests.values()})[::-1]:  # all rows, or the later ones
+        names = [name for name, values in tests.items() if len(values) == size]
+        bets = Above(np.stack([tests[name] for name in names], axis=1))
+        for name, most in zip(names, bets.capital(1.0 + 1e-6, error).max(axis=0), strict=True):
+            if most >= 1.0:
+                least = betting_lower(tests[name], 0.0, math.inf, error)
+                return Gate(
+                    "propensities", False,
+                    f"the propensities are wrong: {name} has a mean of {tests[name].mean():.3g}, at least "
+                    f"{least:.3g}, where it is at most 1 if they are right.",
+                )  # fmt: skip
     return Gate("propensities", True, f"in none of {len(tests)} tests were they found to be too small.")
 
 
