@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
+from slater.certify import estimates
 from slater.certify.bounds import share_lower
+from slater.certify.conformal import CLASSES, Calibration
 from slater.certify.ledger import enter, ledger_path
 from slater.cli import main
 from slater.data import Metadata, load, save
+from slater.deep.log_model.log_model import settings_of
 from slater.runs.held_out import hold_out
 from slater.tuning.search import split_episodes
 
@@ -37,11 +42,28 @@ def evidence(run: Path) -> dict[str, list[str]]:
     costs = (np.random.default_rng(0).random((60, T)) < 0.1).astype(float)
     save(log_of(costs, 8, metadata=Metadata(num_actions=2)), run.parent / "own.npz")
     log = str(run.parent / "log.npz")
+    # the same without propensities: the log's model is asked
+    bare = replace(load(log), propensity=None)
+    save(bare, run.parent / "bare.npz")
     return {
         "own": ["--own", str(run.parent / "own.npz")],
         "env": ["--env", BLOW, "--episodes", "25"],
         "data": ["--data", log],
+        "log": ["--data", str(run.parent / "bare.npz")],
     }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A log's model that is fitted quickly, and sixty tasks by which its word counts."""
+    scores = [{kind: [x, x, 10] for kind in CLASSES} for x in np.linspace(0, 2, 60)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLATER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(estimates, "settings_of", lambda data=None: settings_of(steps=60, hidden=(8, 8)))
+        patch.setattr(
+            estimates, "shipped_calibration", lambda made: Calibration.of_tasks(scores, {}, "made up")
+        )
+        yield
 
 
 def _certificate(out: Path, *args: object) -> dict[str, Any] | None:
@@ -77,6 +99,8 @@ def test_one_policy_one_verdict(
              ([names.get(name, f"--{name}"), *given] if given else [])]  # fmt: skip
     found = [_certificate(tmp_path / "out", place, *evidence[kind], *words) for place in places]
     assert found[0] is not None
+    tiers = {"own": "rollouts", "env": "rollouts", "data": "propensities", "log": "estimates"}
+    assert found[0]["limits"][0]["tier"] == tiers[kind]
     assert all(one == found[0] for one in found)
 
 
@@ -107,7 +131,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["own", "env", "data"])
+@pytest.mark.parametrize("kind", ["own", "env", "data", "log"])
 def test_every_option_acts_or_is_refused(
     run: Path, evidence: dict[str, list[str]], tmp_path: Path, kind: str
 ) -> None:
@@ -218,8 +242,6 @@ def test_certificates_on_one_log_share_the_error(run: Path, tmp_path: Path) -> N
 
 def _other(run: Path, place: Path) -> Path:
     """Another policy of the same origin."""
-    from dataclasses import replace
-
     from slater.policy import load as load_policy
     from slater.policy import save as save_policy
 
