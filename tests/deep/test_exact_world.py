@@ -18,6 +18,14 @@ from .exact import GAMMA, ExactCMDP, behaviour, random_cmdp
 
 SETTINGS = {"gamma": GAMMA, "batch_size": 128, "hidden": (64,), "model_steps": 2_000}
 FULL = os.environ.get("SLATER_FULL") == "1"
+#: beside those with which the conformance suite learns: TraC chooses by the log, as its default does
+LEARNING = {
+    **LEARNING_OF,
+    "trac": {
+        **LEARNING_OF["trac"], "choose": "fqe",
+        "keep_every": 250, "choose_among": 8, "choose_iterations": 1_000,
+    },
+}  # fmt: skip
 
 
 #: one cost is learned by the conformance suite, under three limits; here too with SLATER_FULL=1
@@ -41,7 +49,7 @@ def test_the_mixture_is_near_optimal_and_keeps_its_limits(costs, tmp_path):
 
 #: with SLATER_FULL=1: five trainings and more each
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["caps", "o3srl", "pdocrl", "wsac"] if FULL else [])
+@pytest.mark.parametrize("name", ["caps", "o3srl", "pdocrl", "trac", "wsac"] if FULL else [])
 def test_todays_rivals_keep_their_limit_and_follow_it(name, tmp_path):
     """J_C within 1.20 of limits .25, .5, 1, and J_R at least .85 of the optimum: means over five seeds."""
     ratios = []
@@ -52,7 +60,7 @@ def test_todays_rivals_keep_their_limit_and_follow_it(name, tmp_path):
             out = tmp_path / f"{seed}-{tau}"
             if policy is None or not deep.find(name).serves_all_limits:
                 limit = [f"{tau}/discounted"]
-                deep.train(name, data, limit, out, seed=seed, gamma=GAMMA, **LEARNING_OF[name])
+                deep.train(name, data, limit, out, seed=seed, gamma=GAMMA, **LEARNING[name])
                 policy = policies.load(out / "mixture.safetensors")
             if deep.find(name).serves_all_limits:  # other limits are given per episode, at the same rate
                 policy = policies.with_limits(policy, [tau * (1 - GAMMA) * data.horizon])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from slater.data import load
 from slater.data.samples import ballcircle
 from slater.envs import install
 from slater.experiments import budget
-from slater.experiments.benchmark import AlgorithmSpec, make_cells, parse_algorithms
-from slater.experiments.task_data import TaskData, bare_copy
+from slater.experiments.benchmark import AlgorithmSpec, CellWork, make_cells, parse_algorithms
+from slater.experiments.task_data import TaskData, bare_copy, find_task_data
 
 
 @pytest.mark.parametrize(
@@ -142,3 +143,26 @@ def test_a_table_with_equal_time(
     assert "--minutes belongs to --budget equal" in capsys.readouterr().err
     assert cli.main(["reproduce", "figure2", "--budget", "equal"]) == 2
     assert "figure2 has no budget 'equal'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    find_spec("fsspec") is None or find_spec("pybullet") is None, reason="needs fsspec and a simulator"
+)
+def test_a_worker_that_shares_no_folder_makes_its_own_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data by address, bare; the planner's folder is not where the work is done."""
+    import fsspec
+
+    monkeypatch.setenv("SLATER_DATA", str(tmp_path / "copies"))
+    fsspec.filesystem("memory").put_file(str(ballcircle()), "/logs/ballcircle.hdf5")
+    found, _ = find_task_data(["BallCircle"], "memory://logs")
+    planned = bare_copy(found[0], tmp_path / "out" / "data")
+    work = CellWork("table2", str(tmp_path / "out"), "memory://logs", (planned,), bare=True)
+    specs = parse_algorithms(["bc"], ["hidden=8"], 5)
+    common = {"episodes": 1, "curve_every": None, "curve_episodes": 1}
+    (cell,) = make_cells([planned], specs, {"BallCircle": ["20"]}, [0], common, "draws")
+    shutil.rmtree(tmp_path / "out")
+    row = work(cell)
+    assert row["results"][0]["limit"] == "20"
+    assert "--data memory://logs" in row["command"]

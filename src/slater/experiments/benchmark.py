@@ -31,7 +31,7 @@ from slater.data import Dataset
 from slater.errors import InputError
 from slater.experiments import budget
 from slater.experiments.measuring import measure, per_episode, scores
-from slater.experiments.task_data import TaskData
+from slater.experiments.task_data import TaskData, bare_copy, find_task_data
 from slater.jobs.engines import Cell, Row, key_of
 from slater.jobs.sweep import TrainJob
 from slater.pairs import parse_pair
@@ -275,6 +275,9 @@ class CellWork:
         from slater.policy import with_limits
 
         source = self._source(cell)
+        if self.bare and not Path(source.path).exists():  # this machine shares no folder with the planner's
+            (whole,), _ = find_task_data([source.task], self.folder)
+            bare_copy(whole, Path(source.path).parent)
         dataset = load(source.path)
         if dataset.fingerprint != cell["data"]:
             raise InputError(f"{source.path} changed while the experiment ran: its fingerprint differs.")
