@@ -51,6 +51,17 @@ def test_safe_means_within_every_limit() -> None:
     assert lines[2].endswith("12 pairs of 3 tasks): less.")
 
 
+def test_a_limit_that_was_not_tried_is_not_kept() -> None:
+    """Run at one of two limits, within it: not known to be safe."""
+    cost = dict.fromkeys([(a, limit) for a in ("bc", "cpq") for limit in ("10", "40")], 0.5)
+    flat = _rows(cost, {"bc": 0.7, "cpq": 0.4})
+    flat = [row for row in flat if row["label"] == "BC" or row["limit"] == "40"]
+    first, second = standings(flat)
+    assert (first.label, len(first.safe)) == ("BC", 3)
+    assert (second.label, second.tasks, second.safe) == ("CPQ", first.tasks, ())
+    assert safe([row for row in flat if row["label"] == "CPQ" and row["place"] == "CarRun"])
+
+
 def test_differences_are_of_runs_that_met_the_same() -> None:
     """The task's own level and the seed's cancel; runs without a partner are left out."""
     cost = dict.fromkeys([(a, limit) for a in ("bc", "cpq") for limit in ("10", "40")], 0.5)

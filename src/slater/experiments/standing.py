@@ -1,14 +1,15 @@
 """Who is safe, who is best of those, by how much, and how sure that is: what a reader of a table wants first.
 
 A method is *safe* on a task if its mean cost is within the limit at every one of the limits, each mean over
-seeds. Aggregates are interquartile means over runs, as in rliable (Agarwal et al., NeurIPS 2021), and
-differences are of pairs that met the same task, limit and seed. Intervals are percentiles of a bootstrap that
-draws tasks, and runs within each task: few tasks, with few seeds each, are what the numbers rest on.
+seeds; one that was run at some of them only does not count. Aggregates are interquartile means over runs,
+as in rliable (Agarwal et al., NeurIPS 2021), and differences are of pairs that met the same task, limit and
+seed. Intervals are percentiles of a bootstrap that draws tasks, and runs within each task: few tasks, with
+few seeds each, are what the numbers rest on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,12 +77,23 @@ def _interval(
     return float(low), float(high)
 
 
-def safe(rows: Sequence[Row]) -> bool:
-    """Whether the mean cost keeps every limit, of a method's rows on one task."""
-    limits = {row["limit"] for row in rows}
-    return all(
-        np.mean([row["normalised_cost"] for row in rows if row["limit"] == limit]) <= 1.0 for limit in limits
-    )
+def safe(rows: Sequence[Row], limits: Collection[str] = ()) -> bool:
+    """Whether the mean cost keeps every limit, of a method's rows on one task.
+
+    limits: of the task; a method that was not run at one of them is not known to be safe.
+    """
+    met: dict[str, list[float]] = {limit: [] for limit in limits}
+    for row in rows:
+        met.setdefault(row["limit"], []).append(row["normalised_cost"])
+    return all(costs and np.mean(costs) <= 1.0 for costs in met.values())
+
+
+def limits_of(flat: Sequence[Row]) -> dict[str, set[str]]:
+    """Every limit at which any method was run, by task."""
+    found: dict[str, set[str]] = {}
+    for row in flat:
+        found.setdefault(row["place"], set()).add(row["limit"])
+    return found
 
 
 def _by_task(flat: Sequence[Row], label: str) -> dict[str, list[Row]]:
@@ -100,7 +112,11 @@ def standings(flat: Sequence[Row], still: Sequence[str] = ()) -> list[Standing]:
     rows = [row for row in flat if row["task"] not in still]
     labels = list(dict.fromkeys(row["label"] for row in rows))
     tasks = {label: _by_task(rows, label) for label in labels}
-    within = {label: [place for place, mine in tasks[label].items() if safe(mine)] for label in labels}
+    limits = limits_of(rows)
+    within = {
+        label: [place for place, mine in tasks[label].items() if safe(mine, limits[place])]
+        for label in labels
+    }
     mean = {
         (label, place): float(np.mean([row["normalised_reward"] for row in mine]))
         for label in labels
@@ -191,7 +207,7 @@ def standings_table(found: Sequence[Standing]) -> Table:
         for one in found
     ]  # fmt: skip
     caption = (
-        "Safe: mean cost within every one of the limits. Best: most reward of those safe on the task. "
+        "Safe: run at each one of the limits, with a mean cost within it. Best: most reward of those safe. "
         "Reward: interquartile mean over runs, 95% interval of a bootstrap over tasks and runs, safe or not."
     )
     return Table(["method", "safe on", "tasks", "best on", "reward", "runs within"], rows, caption)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slater.collect.benchmark import BENCHMARKS
 from slater.experiments.published import STATUS, published, published_for
-from slater.experiments.standing import differences, safe, sentences, standings, standings_table
+from slater.experiments.standing import differences, limits_of, safe, sentences, standings, standings_table
 from slater.experiments.suite import Folder, write_cells_csv
 from slater.experiments.tables import curve_means, facts, labelled, means, with_error
 from slater.experiments.task_data import SAMPLE
@@ -186,15 +186,15 @@ def _still(flat: Sequence[Row]) -> list[str]:
 
 
 def _ranking(flat: Sequence[Row]) -> Table:
-    rows = []
-    for place in dict.fromkeys(row["place"] for row in flat):
+    rows, limits = [], limits_of(flat)
+    for place in limits:
         here = [row for row in flat if row["place"] == place]
         labels = list(dict.fromkeys(row["label"] for row in here))
         kept = {label: [row for row in here if row["label"] == label] for label in labels}
         best = {
             label: sum(row["normalised_reward"] for row in mine) / len(mine)
             for label, mine in kept.items()
-            if safe(mine)
+            if safe(mine, limits[place])
         }
         names = ", ".join(f"{label} {best[label]:.2f}" for label in sorted(best, key=lambda one: -best[one]))
         rows.append([place, names or "none", f"{len(best)} of {len(labels)}"])
