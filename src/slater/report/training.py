@@ -67,8 +67,8 @@ def draw_training(
     played = [row for row in rows if f"lambda/{name}" in row]
     low.plot([row["step"] for row in played], [row[f"lambda/{name}"] for row in played], color=PALETTE[3])
     for axis in (top, middle):
-        bottom, most = axis.get_ylim()
-        axis.set_ylim(min(0.0, bottom), most + 0.06 * (most - bottom))  # signs stay whole
+        bottom, most = min(0.0, axis.get_ylim()[0]), axis.get_ylim()[1]
+        axis.set_ylim(bottom, most + 0.06 * (most - bottom))  # signs stay whole
     top.set(ylabel="return per episode", title="How it got there")
     middle.set(ylabel="cost per episode")
     low.set(ylabel="price of cost", xlabel="iterations of training")
