@@ -81,7 +81,7 @@ def _certificate(out: Path, *args: object) -> dict[str, Any] | None:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(
-    kind=st.sampled_from(["own", "env", "data"]),
+    kind=st.sampled_from(["own", "env", "data", "log"]),
     limit=st.sampled_from([[], ["300/discounted"], ["2/step"], ["cost=40"]]),
     confidence=st.sampled_from([[], ["0.5"], ["0.9"], ["0.999"]]),
     most=st.sampled_from([[], ["900"], ["cost=700"]]),
