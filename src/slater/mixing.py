@@ -101,7 +101,7 @@ def robust_mixture(
     those the best. prices: what one more unit of each limit would add to the objective; excess: of the bounds
     of k_C deviations, relative, 0 if none.
     """
-    widest = np.sqrt(np.einsum("ukk->uk", covariance)[1:].max(axis=1))
+    widest = np.sqrt(np.maximum(np.einsum("ukk->uk", covariance)[1:].max(axis=1), 0.0))
     size = np.maximum(np.abs(mean[:, 1:]).max(axis=0), widest)
     size = np.maximum(np.abs(limits), 1e-3 * np.maximum(size, 1e-12))
     factors = [_factor(part) for part in covariance]
