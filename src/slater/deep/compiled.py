@@ -73,6 +73,14 @@ def quick_key(seed: int) -> jax.Array:
     return jax.random.key(seed, impl="unsafe_rbg")
 
 
+def quick_draws(key: jax.Array) -> jax.Array:
+    """A key of that kind for what follows, from one of the default kind; the default's take 20 rounds each to
+    split, and as many to draw, of which each is compiled.
+    """
+    data = jax.random.key_data(key)
+    return jax.random.wrap_key_data(jax.numpy.concatenate([data, data[::-1]]), impl="unsafe_rbg")
+
+
 def shared(make: Callable[..., Compiled], *of: Any) -> Compiled:
     """`make(*of)`, a jitted function, or what an earlier call with equal `of` gave.
 

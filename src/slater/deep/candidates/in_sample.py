@@ -43,11 +43,11 @@ class InSampleSettings:
 
     epochs: float = 40.0
     """times that every row is seen, within `steps`"""
-    steps: tuple[int, int] = (1_500, 4_000)
+    steps: tuple[int, int] = (1_000, 2_000)
     """iterations at least and at most"""
     batch_size: int = 256
     """rows per iteration"""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """of Adam, falling to 0 along a cosine"""
     hidden: tuple[int, ...] = (128, 128)
     """layers of a critic"""
@@ -145,10 +145,10 @@ def _ahead(
 def _critics(
     data: tuple[Array, ...], outputs: int, steps: int, settings: InSampleSettings
 ) -> tuple[MLP, MLP]:
-    key_q, key_v, key_run = jax.random.split(quick_key(settings.seed), 3)
+    key_run, rng = quick_key(settings.seed), np.random.default_rng(settings.seed)
     state, both = data[0], data[1]
     layers = [*settings.hidden, outputs]
-    start = (MLP([both.shape[1], *layers], key_q), MLP([state.shape[1], *layers], key_v))
+    start = (MLP([both.shape[1], *layers], rng), MLP([state.shape[1], *layers], rng))
     adam = optax.adam(optax.cosine_decay_schedule(settings.learning_rate, steps))
 
     @eqx.filter_jit

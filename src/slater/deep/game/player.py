@@ -105,11 +105,13 @@ class ModelPlayer:
         return max(12 * self.rows // (rollout_length(task) * self.networks), 2)
 
     def init(self, task: Task, key: Array) -> PlayerState:
-        """A policy at random, and nothing played."""
-        key_pi, key_v = jax.random.split(key)
-        policy = make_policy(task, self.hidden, key_pi, self.noise, self.components)
+        """A policy of zeros, which `start` replaces, V at random, and nothing played."""
+        policy: PolicyNetwork = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+            jax.eval_shape(lambda: make_policy(task, self.hidden, key, self.noise, self.components)),
+        )
         utilities = 1 + task.costs
-        critic = MLP([task.obs_dim + 1, *self.hidden, utilities], key_v, last_scale=0.01)
+        critic = MLP([task.obs_dim + 1, *self.hidden, utilities], key, last_scale=0.01)
         steps = rollout_length(task) * self.networks * self._episodes(task)
         nothing = Experience(
             states=jnp.zeros((steps, task.obs_dim + 1)), actions=jnp.zeros((steps, task.action_dim)),

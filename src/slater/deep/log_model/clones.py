@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from slater.deep.compiled import quick_key
 from slater.deep.log_model.dynamics import better_of, cosine
+from slater.deep.nets.mlp import stacked
 from slater.deep.nets.policy import PolicyNetwork, make_policy
 from slater.deep.task import Task
 
@@ -43,7 +44,7 @@ class CloneSettings:
 
     epochs: float = 40.0
     """times that every row is seen, within `steps`"""
-    steps: tuple[int, int] = (1_500, 5_000)
+    steps: tuple[int, int] = (1_000, 2_400)
     """iterations at least and at most"""
     batch_size: int = 128
     """rows per policy and iteration"""
@@ -82,10 +83,7 @@ def clone_many(
     count = rows.shape[0]
     steps = int(np.clip(settings.epochs * rows.shape[1] / settings.batch_size, *settings.steps))
     stretch = -(-steps // LOOKS)
-    key_start, key_run = jax.random.split(quick_key(settings.seed))
-    policies = jax.vmap(lambda k: make_policy(task, settings.hidden, k, CLONE_LOG_STD, settings.components))(
-        jax.random.split(key_start, count)
-    )
+    policies, key_run = random_policies(task, settings, count), quick_key(settings.seed)
     carry, kept, best = (policies, optax.scale_by_adam().init(policies)), policies, np.full(count, -np.inf)
     for look in range(LOOKS):
         places = jnp.asarray([look * stretch, (look + 1) * stretch, LOOKS * stretch])
@@ -99,6 +97,14 @@ def clone_many(
         if tick is not None:
             tick("imitations of the log", (look + 1) * stretch, LOOKS * stretch)
     return kept, best
+
+
+def random_policies(task: Task, settings: CloneSettings, count: int) -> PolicyNetwork:
+    """`count` policies at random, leaves with an axis first."""
+    hidden, components = settings.hidden, settings.components
+    return stacked(
+        lambda rng: make_policy(task, hidden, rng, CLONE_LOG_STD, components), count, settings.seed
+    )
 
 
 @eqx.filter_jit

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from slater.deep.compiled import quick_key
 from slater.deep.log_model.columns import NAMES, POSITIVE, TWO_VALUES, shown_by
-from slater.deep.nets.mlp import MLP
+from slater.deep.nets.mlp import MLP, normal_at, picked, stacked
 from slater.deep.task import Task
 
 __all__ = ["Dynamics", "DynamicsSettings", "Rows", "better_of", "cosine", "fit_dynamics", "random_dynamics"]
@@ -61,13 +61,13 @@ class DynamicsSettings:
     levels: int = 6
     """values of a column that has levels at most; 0: no column has; 1: observations are one-hot
     (`slater.deep.log_model.columns.levels_of`)"""
-    epochs: float = 30.0
+    epochs: float = 15.0
     """times that every row is seen by each network, within `steps`"""
-    steps: tuple[int, int] = (1_500, 8_000)
+    steps: tuple[int, int] = (1_000, 4_000)
     """iterations at least and at most"""
     batch_size: int = 128
     """rows per network and iteration"""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """of Adam, falling to 0 along a cosine"""
     hidden: tuple[int, ...] = (128, 128)
     """layers of the part that predicts s', normalised, SiLU"""
@@ -184,20 +184,20 @@ class Dynamics(eqx.Module):
         """
         states, outcomes, level = network
         weight, mean, log_std, chances = self._heads(states, s, a)
-        key_which, key_free, key_level = jax.random.split(key, 3)
-        which = jax.random.categorical(key_which, weight)[:, None, None]
+        D, L = self.levels.shape
+        uniform = jax.random.uniform(key, (len(s), 1 + D + (D if L > NAMES else L)))
+        which = picked(jnp.exp(weight), uniform[:, 0])[:, None, None]
         mean, log_std = (jnp.take_along_axis(x, which, axis=1)[:, 0] for x in (mean, log_std))
-        change = mean + noise * jnp.exp(log_std) * jax.random.normal(key_free, mean.shape)
+        change = mean + noise * jnp.exp(log_std) * normal_at(uniform[:, 1 : 1 + D])
         change = jnp.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE) * self.unit
         s_next = jnp.clip(s + change, self.low, self.high)
-        if (L := self.levels.shape[1]) > 0:
-            chance = jnp.take_along_axis(chances, which[..., None], axis=1)[:, 0]
-            place = jax.random.categorical(key_level, chance, axis=-2 if L == NAMES else -1)
-            columns = jnp.arange(len(self.levels))
+        if L > 0:
+            chance = jnp.exp(jnp.take_along_axis(chances, which[..., None], axis=1)[:, 0])
             if L == NAMES:
-                value = jnp.where(columns == place, self.high, self.low)
+                place = picked(chance[..., 0], uniform[:, -1])[:, None]
+                value = jnp.where(jnp.arange(D) == place, self.high, self.low)
             else:
-                value = self.levels[columns, place]
+                value = self.levels[jnp.arange(D), picked(chance, uniform[:, 1 + D :])]
             s_next = jnp.where(self._has_levels, value, s_next)
         utilities, end, _ = self.outcome(outcomes, level, s, a, s_next)
         return s_next, utilities, end
@@ -205,26 +205,15 @@ class Dynamics(eqx.Module):
 
 def random_dynamics(task: Task, settings: DynamicsSettings) -> Dynamics:
     """Networks at random, which know nothing of the data; their shape is the task's and the settings'."""
-    found: Dynamics = _random((task.obs_dim, task.action_dim, task.costs), settings)
-    return found
+    D, utilities = task.obs_dim, 1 + task.costs
+    outputs, inputs = settings.components * (1 + D * (2 + settings.levels)), D + task.action_dim
 
-
-@eqx.filter_jit
-def _random(sizes: tuple[int, int, int], settings: DynamicsSettings) -> Dynamics:
-    D, action_dim, costs = sizes
-    outputs = settings.components * (1 + D * (2 + settings.levels))
-    inputs, utilities = D + action_dim, 1 + costs
-    key_states, key_outcomes = jax.random.split(quick_key(settings.seed))
-
-    def many(sizes: list[int], key: Array) -> MLP:
-        def one(key: Array) -> MLP:
-            return MLP(sizes, key, layer_norm=True, smooth=True)
-
-        return jax.vmap(one)(jax.random.split(key, settings.networks))
+    def many(sizes: list[int], seed: int) -> MLP:
+        return stacked(lambda rng: MLP(sizes, rng, layer_norm=True, smooth=True), settings.networks, seed)
 
     return Dynamics(
-        states=many([inputs, *settings.hidden, outputs], key_states),
-        outcomes=many([inputs + D, *settings.outcome_hidden, utilities + 1], key_outcomes),
+        states=many([inputs, *settings.hidden, outputs], 2 * settings.seed),
+        outcomes=many([inputs + D, *settings.outcome_hidden, utilities + 1], 2 * settings.seed + 1),
         level=jnp.zeros((settings.networks, utilities)), levels=jnp.zeros((D, settings.levels)),
         level_count=jnp.zeros(D, jnp.int32), unit=jnp.ones(D), low=jnp.zeros(D), high=jnp.zeros(D),
         links=jnp.zeros(utilities, jnp.int32), utility_low=jnp.zeros(utilities),
@@ -372,26 +361,30 @@ def _levelled(dynamics: Dynamics, device: Rows, own: Array) -> Dynamics:
     """With levels of utilities by which every network's mean over its own rows is that of the log."""
 
     @eqx.filter_jit
-    def raw_and_mean(network: Any, level: Array, rows: Rows) -> tuple[Array, Array]:
-        return dynamics.outcome(network, level, rows.obs, rows.actions, rows.next_obs)[0].mean(
-            axis=0
-        ), rows.utilities.mean(axis=0)
+    def said_of(network: Any, level: Array, rows: Rows) -> Array:
+        return dynamics.outcome(network, level, rows.obs, rows.actions, rows.next_obs)[0].mean(axis=0)
 
-    levels = []
-    width = jnp.maximum(dynamics.utility_high - dynamics.utility_low, 1e-9)
-    for number in range(own.shape[0]):
-        network = jax.tree.map(lambda x, n=number: x[n], dynamics.outcomes)
-        rows = jax.tree.map(lambda x, n=number: x[own[n][: 4 * HELD_ROWS]], device)
-        level = jnp.zeros(dynamics.level.shape[1])
+    low, links = np.asarray(dynamics.utility_low, np.float64), np.asarray(dynamics.links)
+    width = np.maximum(np.asarray(dynamics.utility_high, np.float64) - low, 1e-9)
+    levels = np.zeros(dynamics.level.shape, np.float32)
+    for level, places, leaves in zip(
+        levels, np.asarray(own)[:, : 4 * HELD_ROWS], _each(dynamics.outcomes), strict=True
+    ):
+        rows = Rows(*(jnp.asarray(np.asarray(column)[places]) for column in device))
+        true = np.asarray(rows.utilities, np.float64).mean(axis=0)
         for _ in range(8):
-            said, true = raw_and_mean(network, level, rows)
-            ratio = jnp.log(jnp.maximum(true, 1e-9)) - jnp.log(jnp.maximum(said, 1e-9))
-            p, q = (jnp.clip((x - dynamics.utility_low) / width, 1e-6, 1 - 1e-6) for x in (said, true))
-            logit = jnp.log(q / (1 - q)) - jnp.log(p / (1 - p))
-            change = jnp.where(
-                dynamics.links == TWO_VALUES, logit, jnp.where(dynamics.links == POSITIVE, ratio, true - said)
-            )
-            level = level + jnp.clip(change, -3.0, 3.0)
-        levels.append(level)
-    found: Dynamics = eqx.tree_at(lambda d: d.level, dynamics, jnp.stack(levels))
+            said = np.asarray(said_of(leaves, jnp.asarray(level), rows), np.float64)
+            ratio = np.log(np.maximum(true, 1e-9) / np.maximum(said, 1e-9))
+            p, q = (np.clip((x - low) / width, 1e-6, 1 - 1e-6) for x in (said, true))
+            logit = np.log(q / (1 - q) / (p / (1 - p)))
+            change = np.where(links == TWO_VALUES, logit, np.where(links == POSITIVE, ratio, true - said))
+            level += np.clip(change, -3.0, 3.0)
+    found: Dynamics = eqx.tree_at(lambda d: d.level, dynamics, jnp.asarray(levels))
     return found
+
+
+def _each(networks: MLP) -> list[MLP]:
+    """The networks whose leaves have an axis first, one by one."""
+    many = jax.tree.map(np.asarray, networks)
+    count = len(many.weights[0])
+    return [jax.tree.map(lambda x, n=n: jnp.asarray(x[n]), many) for n in range(count)]

@@ -15,19 +15,18 @@ from numpy.typing import NDArray
 from slater.data import Dataset
 from slater.deep.batches import transitions
 from slater.deep.candidates.in_sample import advantages, directions, row_weights
-from slater.deep.compiled import quick_key
 from slater.deep.log_model.behaviours import Behaviours, find_behaviours
 from slater.deep.log_model.clones import (
-    CLONE_LOG_STD,
     HELD_ROWS,
     CloneSettings,
     clone_many,
     drawn_rows,
     log_likelihoods,
+    random_policies,
 )
 from slater.deep.log_model.dynamics import Dynamics, Rows, fit_dynamics, random_dynamics
 from slater.deep.log_model.log_model import LogModel, LogModelSettings
-from slater.deep.nets.policy import PolicyNetwork, make_policy
+from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.task import Task, counts_episodes, in_j_units, normalised, raw_utilities, rollout_length
 
 __all__ = ["Log", "outcomes"]
@@ -77,13 +76,10 @@ class Log:
 
     def like(self, count: int) -> tuple[Dynamics, PolicyNetwork]:
         """Networks in the shape of a fitted model with so many candidates."""
-        own = self.settings.clones
-
-        def one(key: Array) -> PolicyNetwork:
-            return make_policy(self.task, own.hidden, key, CLONE_LOG_STD, own.components)
-
-        many = jax.vmap(one)(jax.random.split(quick_key(0), count))
-        return random_dynamics(self.task, self.settings.dynamics), many
+        return (
+            random_dynamics(self.task, self.settings.dynamics),
+            random_policies(self.task, self.settings.clones, count),
+        )
 
     def model(
         self, behaviours: Behaviours, dynamics: Dynamics, candidates: PolicyNetwork, kinds: tuple[str, ...],

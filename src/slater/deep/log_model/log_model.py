@@ -61,7 +61,7 @@ Tick = Callable[[str, int, int], None]
 #: rows of a log larger than memory that are taken, in whole episodes
 MOST_ROWS = 2**20
 #: part of a cache's name; to be raised when the same settings would give another model
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ class LogModel:
     event: (1+I,) size of an event, the mean square of a step's utility over its mean, in J-units of a sum
     past: costs, by name, and "the next observation", that an episode's past says more of than a state does
     first: (E, obs_dim) first observations; obs: (n, obs_dim) some of the log's states; both normalised
+    memo: what was asked of the model once, and no limit changes (`slater.deep.ope`)
     """
 
     task: Task
@@ -102,6 +103,7 @@ class LogModel:
     past: tuple[str, ...]
     first: NDArray[np.float32]
     obs: NDArray[np.float32]
+    memo: dict[int, Any] = field(default_factory=dict)
 
     @property
     def whole(self) -> int:
@@ -152,7 +154,7 @@ def hidden_for(dataset: Dataset | StoredDataset, hidden: tuple[int, ...]) -> tup
 
 
 def settings_of(
-    dataset: Dataset | StoredDataset | None = None, steps: int = 8_000, hidden: tuple[int, ...] = (128, 128),
+    dataset: Dataset | StoredDataset | None = None, steps: int = 4_000, hidden: tuple[int, ...] = (128, 128),
     components: int = 5, seed: int = 0, levels: int | None = None,
     model_hidden: tuple[int, ...] | None = None,
 ) -> LogModelSettings:  # fmt: skip
@@ -167,7 +169,7 @@ def settings_of(
         model_hidden = hidden if dataset is None else hidden_for(dataset, hidden)
 
     def within(share: float) -> tuple[int, int]:
-        least = min(1_500, steps)
+        least = min(1_000, steps)
         return least, max(int(share * steps), least)
 
     return LogModelSettings(

@@ -32,26 +32,31 @@ class MLP(eqx.Module):
     smooth: bool = eqx.field(static=True)
 
     def __init__(
-        self, sizes: Sequence[int], key: Array, *, last_scale: float = 1.0, layer_norm: bool = False,
-        smooth: bool = False,
+        self, sizes: Sequence[int], key: Array | np.random.Generator, *, last_scale: float = 1.0,
+        layer_norm: bool = False, smooth: bool = False,
     ) -> None:  # fmt: skip
         """Uniform in +-1/sqrt(fan-in), as in PyTorch; the last layer times `last_scale`.
 
+        key: a generator of NumPy's draws where nothing is to be compiled
         layer_norm: what a hidden layer gives is normalised over its units, before the activation.
         """
         self.smooth = smooth
-        keys = jax.random.split(key, 2 * (len(sizes) - 1))
+        drawn: Callable[[int, tuple[int, ...], float], Array]
+        if isinstance(key, np.random.Generator):
+            drawn = lambda _, shape, bound: key.uniform(-bound, bound, shape).astype(np.float32)  # noqa: E731
+        else:
+            keys = jax.random.split(key, 2 * (len(sizes) - 1))
+            drawn = lambda n, shape, bound: jax.random.uniform(keys[n], shape, minval=-bound, maxval=bound)  # noqa: E731
         weights, biases = [], []
         for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
             bound = 1.0 / np.sqrt(fan_in) * (last_scale if layer == len(sizes) - 2 else 1.0)
-            weights.append(
-                jax.random.uniform(keys[2 * layer], (fan_in, fan_out), minval=-bound, maxval=bound)
-            )
-            biases.append(jax.random.uniform(keys[2 * layer + 1], (fan_out,), minval=-bound, maxval=bound))
+            weights.append(drawn(2 * layer, (fan_in, fan_out), bound))
+            biases.append(drawn(2 * layer + 1, (fan_out,), bound))
         self.weights, self.biases = tuple(weights), tuple(biases)
         normalised = sizes[1:-1] if layer_norm else ()
-        self.gains = tuple(jnp.ones(width) for width in normalised)
-        self.shifts = tuple(jnp.zeros(width) for width in normalised)
+        xp: Any = np if isinstance(key, np.random.Generator) else jnp
+        self.gains = tuple(xp.ones(width, jnp.float32) for width in normalised)
+        self.shifts = tuple(xp.zeros(width, jnp.float32) for width in normalised)
 
     def __call__(self, x: Array) -> Array:
         """The last layer's outputs, without activation."""
@@ -67,10 +72,34 @@ class MLP(eqx.Module):
         return tuple((np.asarray(w), np.asarray(b)) for w, b in zip(self.weights, self.biases, strict=True))
 
 
+def stacked(make: Callable[[np.random.Generator], Tree], count: int, seed: int) -> Tree:
+    """`count` networks of `make(generator)` as one, leaves with an axis first; nothing is compiled."""
+    rng = np.random.default_rng(seed)
+    many: Tree = jax.tree.map(
+        lambda *leaves: jnp.asarray(np.stack(leaves)), *(make(rng) for _ in range(count))
+    )
+    return many
+
+
 def _standardised(x: Array) -> Array:
     """Mean 0 and variance 1 over the last axis (layer normalisation without its gain and shift)."""
     centred = x - jnp.mean(x, axis=-1, keepdims=True)
     return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
+
+
+def picked(chances: Array, uniform: Array) -> Array:
+    """An index drawn by `chances`, (..., K), which sum to 1, at uniform numbers (...,)."""
+    passed = jnp.cumsum(chances[..., :-1], axis=-1) < uniform[..., None]
+    return jnp.sum(passed, axis=-1)
+
+
+def normal_at(uniform: Array) -> Array:
+    """The standard normal's quantiles at uniform numbers in [0, 1).
+
+    One call of the generator then serves all that a step draws: each further one takes longer to compile
+    than a layer.
+    """
+    return jnp.sqrt(2.0) * jax.lax.erf_inv(jnp.clip(2.0 * uniform - 1.0, -1 + 1e-7, 1 - 1e-7))
 
 
 def descend(

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from slater.deep.nets.mlp import MLP
+from slater.deep.nets.mlp import MLP, normal_at, picked
 from slater.deep.task import Task
 from slater.policy import CategoricalPolicy, GaussianMixturePolicy, GaussianPolicy, SavedPolicy
 
@@ -146,11 +146,11 @@ class GaussianMixture(PolicyNetwork):
 
     def _drawn(self, obs: Array, key: Array) -> tuple[Array, tuple[Array, Array, Array]]:
         """One sample before the tanh, (batch, action_dim), with gradients through its component's moments."""
-        key_which, key_noise = jax.random.split(key)
         moments = log_weight, mean, log_std = self._moments(obs)
-        which = jax.random.categorical(key_which, jax.lax.stop_gradient(log_weight))[..., None, None]
+        uniform = jax.random.uniform(key, (*mean.shape[:-2], 1 + mean.shape[-1]))
+        which = picked(jnp.exp(jax.lax.stop_gradient(log_weight)), uniform[..., 0])[..., None, None]
         mean, log_std = (jnp.take_along_axis(x, which, axis=-2)[..., 0, :] for x in (mean, log_std))
-        return mean + jnp.exp(log_std) * jax.random.normal(key_noise, mean.shape), moments
+        return mean + jnp.exp(log_std) * normal_at(uniform[..., 1:]), moments
 
     def choice(self, obs: Array, key: Array) -> Array:
         """One sample, (batch, action_dim); reparameterised within its component, which is drawn."""
@@ -244,8 +244,8 @@ def _layers(mlp: MLP) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
 
 
 def make_policy(
-    task: Task, hidden: Sequence[int], key: Array, log_std_range: tuple[float, float] = (-20.0, 2.0),
-    components: int = 1,
+    task: Task, hidden: Sequence[int], key: Array | np.random.Generator,
+    log_std_range: tuple[float, float] = (-20.0, 2.0), components: int = 1,
 ) -> PolicyNetwork:  # fmt: skip
     """A policy for the problem's actions: softmax over discrete ones, else a squashed Gaussian, or a mixture
     of several `components`.

@@ -77,7 +77,7 @@ class Prior(NamedTuple):
 
 #: learned on worlds of seeds 0 to 4; reported on others
 COST_PRIOR = Prior(kappa=1.0, sigma=0.05, eta=0.8, length=0.1, tau=0.35)
-REWARD_PRIOR = Prior(kappa=1.0, sigma=0.05, eta=0.0, length=0.1, tau=0.55)
+REWARD_PRIOR = Prior(kappa=1.0, sigma=0.15, eta=0.0, length=0.1, tau=0.55)
 #: multiples of sigma and of tau that the errors on the log's behaviours choose among, and standard deviation
 #: of their logarithms a priori
 SCALES, SHARES, SCALE_SPREAD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.25, 0.5, 1.0, 2.0), 0.7
@@ -150,13 +150,19 @@ def posterior_of(
 
     halves: of each policy, in which half of the log's model it was searched for, if it was
     """
-    every = [one_of(log.candidates, k) for k in range(len(log.kinds))] + list(policies)
-    key, task = quick_key(seed), log.task
-    values = outcomes_of(task, log.dynamics, every, log.first, key)
+    own = [one_of(log.candidates, k) for k in range(len(log.kinds))]
+    every, key, task = own + list(policies), quick_key(seed), log.task
+    # what is said of the log's own policies is the log's: asked once for all runs and looks
+    if seed not in log.memo:
+        log.memo[seed] = outcomes_of(task, log.dynamics, own, log.first, key), shown(log, key)
+    values, seen = log.memo[seed]
+    if policies:
+        of_run = outcomes_of(task, log.dynamics, policies, log.first, key)
+        values = np.concatenate([values, of_run])
     acting = acting_of(log, every, key)
     if not counts_episodes(task):  # later steps count for less
+        values = values.copy()
         values[..., -1] = np.minimum(values[..., -1], 1.0 / (1.0 - task.gamma))
-    seen = shown(log, key)
     judges = judges_of([None] * len(log.kinds) + (list(halves) or [None] * len(policies)))
     found = [
         conditioned(

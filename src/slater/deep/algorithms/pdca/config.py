@@ -37,7 +37,7 @@ class PDCAConfig(Config):
     """weight of the policy's divergence from its start, in nats a step, beside advantages of unit size"""
     confidence: float = 0.95
     """probability with which the posterior is to keep each limit"""
-    model_steps: int = 8_000
+    model_steps: int = 4_000
     """iterations of the log model at most, which all limits and seeds share; small logs take fewer"""
     model_hidden: tuple[int, ...] | None = None
     """layers of the log model's dynamics; None: 2 x 128, from 40,000 rows on 3 x 256, of

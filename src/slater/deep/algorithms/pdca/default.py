@@ -37,7 +37,8 @@ from slater.deep.algorithms.pdca.output import LADDER, STARTS, PosteriorProgram,
 from slater.deep.algorithms.pdca.paper import PaperPDCA
 from slater.deep.algorithms.pdca.schedule import Schedule
 from slater.deep.algorithms.registry import register
-from slater.deep.batches import Batch, Data, draw_keys
+from slater.deep.batches import Batch, Data
+from slater.deep.compiled import quick_draws
 from slater.deep.game.dual import DualState, ExponentiatedGradient, Outcome
 from slater.deep.game.player import ModelPlayer, PlayerState
 from slater.deep.log_model.clones import CLONE_LOG_STD
@@ -166,7 +167,7 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
         self, task: Task, state: PDCAState, batch: Batch, key: Array, step: Array, phase: str
     ) -> tuple[PDCAState, dict[str, Array]]:
         """One iteration: what moves in this phase."""
-        metrics = dict[str, Array]()
+        metrics, key = dict[str, Array](), quick_draws(key)
         if phase == "start":  # pi <- a candidate of the log; lambda <- its price
             return self._started(state, step), metrics
         if phase == "play":  # episodes of pi in the model of one half of the log
@@ -177,14 +178,14 @@ class PDCA(Algorithm[PDCAConfig, PDCAState]):
             player, metrics = self.player.climb(state.player, state.dual.lam * state.price_unit, key)
             state = replace(state, player=player)
         if phase == "ope":  # h(s0, pi) by every network of the model; lambda moves by h - tau
-            key_first = draw_keys(key).s0
+            key_first, key_dual = jax.random.split(key)
             h = values_of(task, state.dynamics, state.player.policy, batch.s0, key_first)
             estimate = jnp.mean(h, axis=0)
             outcome = Outcome(estimate[0], estimate[1:], state.aim, 1e-3 / (1.0 - task.gamma))
             # lambda_bar is over the multipliers that were played, before this move
             played, mean = state.dual.lam * state.price_unit, state.multiplier_mean
             mean = mean + (played - mean) / self.schedule.rounds_over(step)
-            dual = self.dual.respond(state.dual, outcome, key_first)
+            dual = self.dual.respond(state.dual, outcome, key_dual)
             state = replace(state, dual=dual, multiplier_mean=mean, estimate=estimate)
         return state, metrics | _of_game(task, state)
 
