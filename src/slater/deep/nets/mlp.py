@@ -41,20 +41,16 @@ class MLP(eqx.Module):
         layer_norm: what a hidden layer gives is normalised over its units, before the activation.
         """
         self.smooth = smooth
-        drawn: Callable[[int, tuple[int, ...], float], Array]
-        if isinstance(key, np.random.Generator):
-            drawn = lambda _, shape, bound: key.uniform(-bound, bound, shape).astype(np.float32)  # noqa: E731
-        else:
-            keys = jax.random.split(key, 2 * (len(sizes) - 1))
-            drawn = lambda n, shape, bound: jax.random.uniform(keys[n], shape, minval=-bound, maxval=bound)  # noqa: E731
+        count, own = 2 * (len(sizes) - 1), isinstance(key, np.random.Generator)
+        keys: Any = [key] * count if isinstance(key, np.random.Generator) else jax.random.split(key, count)
         weights, biases = [], []
         for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
             bound = 1.0 / np.sqrt(fan_in) * (last_scale if layer == len(sizes) - 2 else 1.0)
-            weights.append(drawn(2 * layer, (fan_in, fan_out), bound))
-            biases.append(drawn(2 * layer + 1, (fan_out,), bound))
+            weights.append(_uniform(keys[2 * layer], (fan_in, fan_out), bound))
+            biases.append(_uniform(keys[2 * layer + 1], (fan_out,), bound))
         self.weights, self.biases = tuple(weights), tuple(biases)
         normalised = sizes[1:-1] if layer_norm else ()
-        xp: Any = np if isinstance(key, np.random.Generator) else jnp
+        xp: Any = np if own else jnp
         self.gains = tuple(xp.ones(width, jnp.float32) for width in normalised)
         self.shifts = tuple(xp.zeros(width, jnp.float32) for width in normalised)
 
@@ -79,6 +75,12 @@ def stacked(make: Callable[[np.random.Generator], Tree], count: int, seed: int) 
         lambda *leaves: jnp.asarray(np.stack(leaves)), *(make(rng) for _ in range(count))
     )
     return many
+
+
+def _uniform(key: Any, shape: tuple[int, ...], bound: float) -> Any:
+    if isinstance(key, np.random.Generator):
+        return key.uniform(-bound, bound, shape).astype(np.float32)
+    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
 
 
 def _standardised(x: Array) -> Array:
