@@ -74,6 +74,11 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> s
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
 
 
+def bullets(texts: Iterable[str]) -> str:
+    """A Markdown list."""
+    return "\n".join(f"- {text}" for text in texts)
+
+
 def draw_against_size(
     stem: Path, summary: Sequence[Row], groups: Sequence[tuple[str, Sequence[Curve]]], *, title: str
 ) -> None:
@@ -156,8 +161,9 @@ def fit_slope(rows: Sequence[Row], value: str) -> float:
     return float(np.polyfit(x, y, 1)[0])
 
 
-def save_figure(figure: Any, stem: Path) -> None:
-    """Write `stem`.png and `stem`.svg."""
+def save_figure(figure: Any, stem: Path) -> Path:
+    """Write `stem`.png and `stem`.svg; returns the latter."""
     for suffix in (".png", ".svg"):
         figure.savefig(stem.with_suffix(suffix), dpi=130)
     plt.close(figure)
+    return stem.with_suffix(".svg")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib
-import numpy as np
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 
 from slater.report.curves import LIMIT, MARKERS, PALETTE
 from slater.tabular import CMDP, Result, Solution

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.report.pages import key
-from slater.report.svg import COLOURS, Plot
+from slater.report.svg import COLOURS, Plot, thinned
 from slater.runs import Member, SavedRun
 
-#: at most so many points of a learning curve, and so many logged episodes, are drawn
+#: at most so many points of a learning curve are drawn
 POINTS = 300
-EPISODES = 400
 #: heading, how the names of its metrics begin, and what they are
 FAMILIES = (
     (
@@ -61,11 +60,6 @@ def _in_unit(run: SavedRun, member: Member, name: str) -> float:
     return float((run.task.per_episode(member.estimates) if known else member.estimates)[name])
 
 
-def _thinned(count: int, most: int) -> NDArray[np.intp]:
-    """At most `most` indices below `count`, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
-
-
 def _measured_words(member: Member, cost: str, truth: tuple[float, float]) -> str:
     """What is said of a kept policy's measured cost and return."""
     return f"{member.name}, measured: {cost} {truth[0]:.4g}, reward {truth[1]:.4g}"
@@ -81,8 +75,7 @@ def plane(run: SavedRun, index: int, beside: Beside) -> str:
     logged: list[tuple[float, float]] = []
     if horizon is not None and beside.returns is not None and beside.costs is not None:
         logged = [
-            (float(beside.costs[k, index]), float(beside.returns[k]))
-            for k in _thinned(len(beside.returns), EPISODES)
+            (float(beside.costs[k, index]), float(beside.returns[k])) for k in thinned(len(beside.returns))
         ]
     sums = run.result.per_episode if horizon is not None else run.result.estimates
     measured = run.measured() if horizon is not None else None
