@@ -131,11 +131,10 @@ def load_behaviour(path: str | Path) -> Behaviour:
         raise InputError(f"{path} is not a behaviour file: {' '.join(str(error).split())}.") from None
 
 
-def kept_policies(folder: Path, *, so_far: bool = False) -> Behaviour:
+def kept_policies(folder: Path) -> Behaviour:
     """All policies that a finished training in `folder` kept, named by their steps.
 
-    Returns and costs are those of the training episodes in the two segments around each. so_far: take what
-    an unfinished training has; the curve says how far it came.
+    Returns and costs are those of the training episodes in the two segments around each.
     """
     try:
         recipe = json.loads((folder / "recipe.json").read_text())
@@ -144,7 +143,7 @@ def kept_policies(folder: Path, *, so_far: bool = False) -> Behaviour:
     # a segment that was run again after a stop is there twice
     curve = list({line["number"]: line for line in read_json_lines(folder / "curve.jsonl")}.values())
     paths = sorted((folder / "policies").glob("*.npz"))
-    if not paths or not curve or (curve[-1]["steps"] < recipe["steps"] and not so_far):
+    if not paths or not curve or curve[-1]["steps"] < recipe["steps"]:
         raise InputError(f"the training in {folder} is not finished; train it to its end first.")
     env = make(recipe["env_id"])
     space: Any = env.action_space
@@ -205,9 +204,9 @@ def chosen_policies(
     return [(role, number) for number, role in first_role.items()]
 
 
-def behaviour_of_training(folder: Path, limits: Sequence[float], *, so_far: bool = False) -> Behaviour:
+def behaviour_of_training(folder: Path, limits: Sequence[float]) -> Behaviour:
     """The behaviour of a finished training: see `kept_policies`, and `chosen_policies` for which of them."""
-    kept = kept_policies(folder, so_far=so_far)
+    kept = kept_policies(folder)
     candidates = [(one.steps, one.training_return, one.training_cost) for one in kept.sources]
     sources = tuple(
         replace(kept.sources[number], name=role) for role, number in chosen_policies(candidates, limits)

@@ -36,8 +36,6 @@ class Train:
     """folder for work in progress: replay memory, checkpoints, kept policies"""
     workers: int = 1
     """tasks trained side by side, in processes of one thread each"""
-    so_far: bool = False
-    """train no further: write the file from what is trained so far"""
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ def _train(command: Train) -> int:
 
     def ended(name: str) -> None:
         limits = BENCHMARKS[name].limits
-        behaviour = behaviour_of_training(command.work / name, limits, so_far=command.so_far)
+        behaviour = behaviour_of_training(command.work / name, limits)
         save_behaviour(behaviour, command.out / f"{name}.safetensors")
         print(f"{name}: {command.out / name}.safetensors, {behaviour.curve[-1]['steps']:,} steps")
         for source in behaviour.sources:
@@ -113,10 +111,6 @@ def _train(command: Train) -> int:
             )
 
     recipes = {name: recipe(name) for name in command.names}  # an unknown name is refused before any work
-    if command.so_far:
-        for name in recipes:
-            ended(name)
-        return 0
     with training_bars({name: recipe.steps for name, recipe in recipes.items()}, command.work) as (watch, _):
         train_all(recipes, command.work, workers=command.workers, watch=watch, ended=ended)
     return 0

@@ -40,7 +40,6 @@ class DemoArgs:
     Examples:
         slater demo
         slater demo --limit 40 --out runs/loose
-        slater demo --tabular --seed 3
 
     """
 
@@ -49,24 +48,16 @@ class DemoArgs:
     steps: int = STEPS
     """gradient iterations: warm start, then rounds of 501 from policies of the log; each leaves a policy"""
     seed: int = 3
-    """seed of the run, or of the tabular problem and its data"""
+    """seed of the run"""
     out: Path = Path("runs/demo")
     """folder of the run and of the figure"""
     episodes: int = 1000
     """episodes of the verdict at most; it stops when the limit is decided"""
-    tabular: bool = False
-    """a small random problem instead, where the exact optimum is known; takes seconds"""
-    n: int = 2000
-    """logged transitions of the tabular problem"""
 
 
 def run(args: list[str]) -> int:
     """Entry point of `slater demo`."""
     options = parse(DemoArgs, args, "demo")
-    if options.tabular:
-        from slater.commands.demo_tabular import tabular_demo
-
-        return tabular_demo(options.seed, options.n, options.out)
     from slater.threads import use_one_thread
 
     use_one_thread()
