@@ -107,4 +107,6 @@ def _run(run: Any) -> Picture:
             beside = Beside(*judged_sums(log, run.task.costs))
     planes = [plane(run, index, beside) for index in range(len(run.task.costs)) if run.finished]
     title = f"{run.run.algorithm} in {run.folder}"
-    return Picture(title, page(title, f"<h2>{escape(title)}</h2>{''.join(planes)}{curves(run)}"))
+    return Picture(
+        title, page(title, f"<h2>{escape(title)}</h2>{''.join(planes)}{curves(run, 'eval/', 'lambda')}")
+    )
