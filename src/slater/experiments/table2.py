@@ -14,7 +14,16 @@ from pathlib import Path
 
 from slater.collect.benchmark import BENCHMARKS
 from slater.experiments.published import STATUS, published, published_for
-from slater.experiments.standing import differences, limits_of, safe, sentences, standings, standings_table
+from slater.experiments.standing import (
+    by_task,
+    differences,
+    limits_of,
+    mean_reward,
+    safe,
+    sentences,
+    standings,
+    standings_table,
+)
 from slater.experiments.suite import Folder, write_cells_csv
 from slater.experiments.tables import curve_means, facts, labelled, means, with_error
 from slater.experiments.task_data import SAMPLE
@@ -125,16 +134,14 @@ def _with_errors(row: Row, runs: int) -> tuple[str, str]:
 def _paper_layout(average: Sequence[Row]) -> Table:
     """Tasks down, algorithms across, R and C each, as in the paper."""
     labels = list(dict.fromkeys(row["label"] for row in average))
+    found = {(row["place"], row["label"]): row for row in average}
     rows = []
     for place, source in dict.fromkeys((row["place"], row["source"]) for row in average):
         cells = [place, source]
-        for label in labels:
-            found = [row for row in average if (row["place"], row["label"]) == (place, label)]
-            cells += (
-                [f"{found[0]['normalised_reward_mean']:.2f}", _cost(found[0]["normalised_cost_mean"])]
-                if found
-                else ["", ""]
-            )
+        for row in (found.get((place, label)) for label in labels):
+            cells += [""] * 2 if row is None else [
+                f"{row['normalised_reward_mean']:.2f}", _cost(row["normalised_cost_mean"])
+            ]  # fmt: skip
         rows.append(cells)
     header = ["Task", "data", *(f"{label} {letter}" for label in labels for letter in ("R", "C"))]
     caption = "R: normalised reward, C: cost / limit, means over limits and seeds; bold: above the limit."
@@ -148,38 +155,25 @@ def _still(flat: Sequence[Row]) -> list[str]:
 
 
 def _ranking(flat: Sequence[Row]) -> Table:
-    rows, limits = [], limits_of(flat)
-    for place in limits:
-        here = [row for row in flat if row["place"] == place]
-        labels = list(dict.fromkeys(row["label"] for row in here))
-        kept = {label: [row for row in here if row["label"] == label] for label in labels}
-        best = {
-            label: sum(row["normalised_reward"] for row in mine) / len(mine)
-            for label, mine in kept.items()
-            if safe(mine, limits[place])
-        }
+    rows, methods = [], by_task(flat)
+    for place, limits in limits_of(flat).items():
+        here = {label: mine[place] for label, mine in methods.items() if place in mine}
+        best = {label: mean_reward(mine) for label, mine in here.items() if safe(mine, limits)}
         names = ", ".join(f"{label} {best[label]:.2f}" for label in sorted(best, key=lambda one: -best[one]))
-        rows.append([place, names or "none", f"{len(best)} of {len(labels)}"])
+        rows.append([place, names or "none", f"{len(best)} of {len(here)}"])
     return Table(["Task", "within every limit, by reward", "safe"], rows)
 
 
 def _beside_published(average: Sequence[Row]) -> Table:
     rows = []
     for row in average:
-        task = row["place"].partition(" [")[0]
-        other = published_for(row["algorithm"], task)
-        theirs = (
-            ["", "", ""]
-            if other is None
-            else [f"{other.reward:.2f}", _cost(other.cost), f"{STATUS[other.status]}; limits {other.limits}"]
-        )
-        rows.append(
-            [
-                row["place"], row["source"], row["label"],
-                *_with_errors(row, row["repeats"]),
-                f"{row['repeats']} (limits {row['limits']}; seeds: {row['seeds']})", *theirs,
-            ]
-        )  # fmt: skip
+        theirs, other = [""] * 3, published_for(row["algorithm"], row["place"].partition(" [")[0])
+        if other is not None:
+            source = f"{STATUS[other.status]}; limits {other.limits}"
+            theirs = [f"{other.reward:.2f}", _cost(other.cost), source]
+        runs = f"{row['repeats']} (limits {row['limits']}; seeds: {row['seeds']})"
+        measured = _with_errors(row, row["repeats"])
+        rows.append([row["place"], row["source"], row["label"], *measured, runs, *theirs])
     header = ["Task", "data", "algorithm", "R", "C", "runs", "published R", "published C", "from"]
     return Table(header, rows, f"{CAVEAT}\n\n± is the standard error over runs (limits and seeds together).")
 
