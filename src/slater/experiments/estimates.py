@@ -62,10 +62,8 @@ def measure(
     from slater.deep.engine.finish import log_best
     from slater.runs import open_run
 
-    dataset = load(data)
-    named = dataset
-    if plan.bare:
-        dataset = replace(dataset, source=None, propensity=None)
+    named = load(data)
+    dataset = replace(named, source=None, propensity=None) if plan.bare else named
     if len(dataset.cost_names) != 1:
         raise InputError(f"{data} has {len(dataset.cost_names)} costs; this experiment takes data with one.")
     env = plan.env or dataset.metadata.env_id
@@ -201,12 +199,12 @@ def _coverage(cells: Sequence[dict[str, Any]]) -> list[str]:
     members = {}
     for row in cells:
         cell = row["cell"]
-        for m in row.get("members", []):
-            game = () if from_log(m[0]) else (cell["limit"], cell["seed"], m[1])
-            members[(cell["data"], m[0], *game)] = m[2:]
-    known = np.array([m for m in members.values() if len(m) > 7])
+        for kind, step, *numbers in row.get("members", []):
+            game = () if from_log(kind) else (cell["limit"], cell["seed"], step)
+            members[(cell["data"], kind, *game)] = numbers
+    known = np.array([numbers for numbers in members.values() if len(numbers) > 7])
     said = []
-    for name, column in (("returns", 0), ("costs", 1)) if len(known) else ():
+    for column, name in enumerate(("returns", "costs") if len(known) else ()):
         wide = np.hypot(known[:, 5 + column], known[:, 7 + column])
         z = np.abs(known[:, 2 + column] - known[:, column]) / np.maximum(wide, 1e-9)
         said.append(

@@ -43,13 +43,18 @@ class Curve:
     variant: bool = False
 
 
-def summarise(rows: Sequence[Row], *, by: tuple[str, ...], values: tuple[str, ...]) -> list[Row]:
-    """Mean and standard error of `values` over the rows that agree in `by`, in order of appearance."""
+def grouped(rows: Iterable[Row], by: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    """The rows that agree in `by`, in order of appearance."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in by), []).append(row)
+    return groups
+
+
+def summarise(rows: Sequence[Row], *, by: tuple[str, ...], values: tuple[str, ...]) -> list[Row]:
+    """Mean and standard error of `values` over the rows that agree in `by`, in order of appearance."""
     summary = []
-    for key, members in groups.items():
+    for key, members in grouped(rows, by).items():
         line: Row = dict(zip(by, key, strict=True)) | {"repeats": len(members)}
         for name in values:
             sample = np.array([row[name] for row in members], dtype=float)
