@@ -135,12 +135,9 @@ def _means(finished: Sequence[SavedRun], rows: Sequence[Mapping[str, Any]]) -> l
         line: dict[str, Any] = {"run": f"mean of {len(group)} seeds, as {group[0]['run']}"}
         line |= {name: group[0][name] for name in ("algorithm", "preset", "limits")}
         for name in dict.fromkeys(name for row in group for name in row):
+            figure = name.startswith(("estimate/", "measured/")) and not name.endswith("±")
             values = [row[name] for row in group if isinstance(row.get(name), float)]
-            if (
-                name.startswith(("estimate/", "measured/"))
-                and not name.endswith("±")
-                and len(values) == len(group)
-            ):
+            if figure and len(values) == len(group):
                 line[name] = fmean(values)
                 line[f"{name} ±"] = stdev(values) / len(values) ** 0.5
         lines.append(line if env is None else line | {"env": env})
