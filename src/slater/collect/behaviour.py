@@ -114,21 +114,19 @@ def load_behaviour(path: str | Path) -> Behaviour:
             layers = range(sum(name.startswith(prefix) for name in tensors) // 2)
             arrays = {f"w{k}": tensors[f"{prefix}{k}.weight"] for k in layers}
             arrays |= {f"b{k}": tensors[f"{prefix}{k}.bias"] for k in layers}
-            if isinstance(entry["penalty"], list):
-                entry["penalty"] = tuple(entry["penalty"])
             policy = policy_of(arrays, tensors.get("low"), tensors.get("high"))
-            sources.append(Trained(policy=policy, **entry))
-        return Behaviour(
-            record["env_id"],
-            tuple(record["limits"]),
-            tuple(sources),
-            record["recipe"],
-            tuple(record["curve"]),
-        )
+            sources.append(Trained(**{**entry, "penalty": _penalty(entry["penalty"])}, policy=policy))
+        limits, curve = (tuple(record[name]) for name in ("limits", "curve"))
+        return Behaviour(record["env_id"], limits, tuple(sources), record["recipe"], curve)
     except FileNotFoundError:
         raise InputError(f"there is no behaviour file {path}.") from None
     except (SafetensorError, KeyError, ValueError, IndexError, TypeError, OSError) as error:
         raise InputError(f"{path} is not a behaviour file: {' '.join(str(error).split())}.") from None
+
+
+def _penalty(value: float | list[float]) -> float | tuple[float, ...]:
+    """From JSON, one number or one per cost."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def kept_policies(folder: Path) -> Behaviour:
@@ -165,9 +163,7 @@ def kept_policies(folder: Path) -> Behaviour:
         with np.load(path) as arrays:
             halves = {name: arrays[name].astype(np.float16) for name in arrays.files}
         policy = policy_of(halves, low, high)
-        penalty = penalties[steps]
-        if isinstance(penalty, list):
-            penalty = tuple(penalty)
+        penalty = _penalty(penalties[steps])
         sources.append(Trained(f"{steps:,} steps", steps, penalty, means[0], means[1], policy))
     return Behaviour(recipe["env_id"], (), tuple(sources), recipe, tuple(curve))
 

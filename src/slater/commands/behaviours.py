@@ -165,13 +165,13 @@ def _data(command: Data) -> int:
 
 def _check(command: Check) -> int:
     from slater.collect.benchmark import BENCHMARKS, behaviour_path
-    from slater.collect.recording import DensitySummary, check_densities
+    from slater.collect.recording import check_densities
     from slater.data import load
 
     wrong = False
     for name in command.names or [n for n in BENCHMARKS if (command.folder / f"{n}.hdf5").exists()]:
         data = load(command.folder / f"{name}.hdf5")
-        found = DensitySummary.of(check_densities(data, behaviour_path(name, command.behaviours)))
+        found = check_densities(data, behaviour_path(name, command.behaviours))
         wrong |= found.worst > TOLERANCE
         print(
             f"{name}: {found.rows} densities of {found.sources} sources, largest relative difference "

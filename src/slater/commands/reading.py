@@ -64,18 +64,10 @@ class Reading(Columns):
 
     def options(self) -> ReadOptions:
         """The same for the library."""
-        return replace(
-            super().options(),
-            env_id=self.env_id,
-            horizon=self.horizon,
-            action_low=self.action_low or None,
-            action_high=self.action_high or None,
-            num_actions=self.num_actions,
-            discrete=self.discrete,
-            clip_actions=self.clip_actions,
-            step=self.step,
-            history=self.history,
-        )
+        own = (option.name for option in fields(self)[len(fields(Columns)) :])
+        given: dict[str, Any] = {name: getattr(self, name) for name in own}
+        given |= {name: None for name, value in given.items() if value == ()}
+        return replace(super().options(), **given)
 
     def record(self) -> dict[str, Any]:
         """The same for the record of a run."""

@@ -90,7 +90,11 @@ def run_plan(experiment: str, plan: BenchmarkPlan, out: Path) -> Folder:
     for sentence in left_out:
         Console(stderr=True).print(sentence, highlight=False)
     every = None if timed else plan.curve_every
-    common = {"episodes": plan.episodes, "curve_every": every, "curve_episodes": plan.curve_episodes}
+    common: dict[str, Any] = {
+        "episodes": plan.episodes,
+        "curve_every": every,
+        "curve_episodes": plan.curve_episodes,
+    }
     common |= {"budget_seconds": plan.seconds} if timed else {}
     cells = make_cells(sources, specs, plan.limits, plan.seeds, common, plan.acting, once=plan.once)
     # whole paths: a worker on a cluster may stand in another folder
