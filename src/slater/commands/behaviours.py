@@ -197,9 +197,7 @@ def _bar() -> PlainProgress:
 def training_bars(
     steps: Mapping[str, int], work: Path, episodes: int = 0
 ) -> Iterator[tuple[Callable[[str, Mapping[str, Any]], None], Callable[[str, int], None]]]:
-    """A bar for each training of `train_all`, by the names of their folders below `work`, and one for
-    recording `episodes` after it; yields what hears of segments, and what hears of episodes.
-    """
+    """Bars for trainings below `work` and for recording; yields who hears of segments, and of episodes."""
     try:
         with _bar() as bar:
             tasks = {name: bar.add_task(name, total=total, figures="") for name, total in steps.items()}

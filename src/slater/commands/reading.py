@@ -27,15 +27,11 @@ class Columns:
 
     def options(self) -> ReadOptions:
         """The same for the library."""
-        return ReadOptions(
-            columns=parse_columns(self.columns), cost_names=self.cost_names or None, missing=self._missing()
-        )
-
-    def _missing(self) -> Missing:
-        """What is done with rows that lack a number, from the two options that say so."""
         if self.drop_missing and self.fill:
             raise InputError("--drop-missing and --fill exclude each other: choose one.")
-        return "drop" if self.drop_missing else self.fill or "refuse"
+        missing: Missing = "drop" if self.drop_missing else self.fill or "refuse"
+        columns, names = parse_columns(self.columns), self.cost_names or None
+        return ReadOptions(columns=columns, cost_names=names, missing=missing)
 
 
 @dataclass(frozen=True)

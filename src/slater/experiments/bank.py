@@ -59,9 +59,7 @@ class KnownPolicy:
 
 
 def judged(row: Mapping[str, Any]) -> list[KnownPolicy]:
-    """The policies of a cell of `worlds` or of `estimates`; none where the past matters or nothing was
-    said.
-    """
+    """Policies of a cell of `worlds` or `estimates`; none where the past matters or nothing was said."""
     from slater.deep.ope.posterior import deviations_at
 
     if not row.get("posterior") or row["posterior"]["past"]:

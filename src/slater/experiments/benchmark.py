@@ -192,12 +192,12 @@ class CellWork:
     def command(self, cell: Cell) -> str:
         """The one command that runs this cell alone, in a folder of its own."""
         algorithm = cell["algorithm"] + (f":{cell['preset']}" if cell["preset"] else "")
+        ways = cell["deterministic"]
+        acting = "both" if len(ways) > 1 else "likeliest" if ways[0] else "draws"
         words = [
             "slater", "reproduce", self.experiment, "--data", self.folder, "--tasks", cell["task"],
             "--algorithms", algorithm, "--limits", *cell["limits"], "--seed", str(cell["seed"]),
-            "--seeds", "1", "--episodes", str(cell["episodes"]),
-            "--acting", "both" if len(cell["deterministic"]) > 1
-            else "likeliest" if cell["deterministic"][0] else "draws",
+            "--seeds", "1", "--episodes", str(cell["episodes"]), "--acting", acting,
         ]  # fmt: skip
         words += ["--bare"] * self.bare
         settings: Mapping[str, str] = cell["fitted"] if "fitted" in cell else cell["settings"]
@@ -222,9 +222,7 @@ class CellWork:
         return Path(self.out) / "spent" / folder.name
 
     def _fitted(self, cell: Cell, dataset: Dataset) -> dict[str, str]:
-        """The cell's settings, for as many iterations as its budget holds; one speed for all its seeds and
-        limits.
-        """
+        """The cell's settings for what its budget holds; one speed for all its seeds and limits."""
         limits, most = cell["limits"][:1], budget.authors_steps(cell["algorithm"], cell["preset"])
 
         def settings(steps: int) -> dict[str, str]:
@@ -333,9 +331,7 @@ def _versions(env: str) -> dict[str, str]:
 
 
 def _code() -> str:
-    """Eight digits of the SHA-256 of what trains and measures: every source file but those of commands,
-    experiments and reports.
-    """
+    """Eight digits of the SHA-256 of every source file but those of commands, experiments and reports."""
     root = Path(__file__).parent.parent
     content = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

@@ -138,9 +138,7 @@ def _cell(
 
 
 def _measured(path: Path, name: list[Any], policy: Any, env: str, episodes: int) -> list[float]:
-    """Mean return, cost and length of a policy over at least `episodes` rollouts, and the standard errors of
-    the first two, kept in `path`.
-    """
+    """Means of return, cost and length over at least `episodes` rollouts, and errors of the first two."""
     from slater.envs import rollout
 
     if known := known_line(path, lambda row: row["policy"] == name and row["episodes"] >= episodes):
@@ -155,9 +153,7 @@ def _measured(path: Path, name: list[Any], policy: Any, env: str, episodes: int)
 
 
 def _errors(said: F64, true: F64, weights: F64, limit: float) -> dict[str, float]:
-    """Errors of the costs' estimates, counted as they would enter a mixture: relative to max(limit, cost),
-    times the limit.
-    """
+    """Errors of costs as they enter a mixture: relative to max(limit, cost), times the limit."""
     counted = (said - true) * limit / np.maximum(limit, true)
     return {
         "rms": float(np.sqrt(np.mean(counted**2))), "bias": float(counted.mean()),
@@ -191,9 +187,7 @@ def summary(cells: Sequence[dict[str, Any]]) -> str:
 
 
 def _coverage(cells: Sequence[dict[str, Any]]) -> list[str]:
-    """A sentence each for return and cost: how often the truth of a kept policy was in its intervals; the
-    rollouts' own error counts in.
-    """
+    """How often the truth of a kept policy was in its intervals; the rollouts' own error counts in."""
     from slater.runs.result import from_log
 
     members = {}

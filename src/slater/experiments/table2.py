@@ -48,9 +48,7 @@ CAVEAT = (
 
 @dataclass(frozen=True)
 class Effort:
-    """A size of the experiment: tasks, limits per episode, seeds, iterations, episodes, data folder; minutes
-    of one core instead of iterations, where time decides.
-    """
+    """A size; limits and data as texts, minutes of one core instead of steps where time decides."""
 
     tasks: tuple[str, ...]
     limits: tuple[str, ...]
@@ -93,7 +91,9 @@ def write(out: Path, folder: Folder) -> list[Row]:
             out / f"curves-limit{limit}", [row for row in curves if row["limit"] == limit], title=title,
             cost="per episode",
         )  # fmt: skip
-    still = _still(flat)
+    # tasks whose behaviours do not do the task, in this project's own data
+    own = {row["task"] for row in flat if row["source"] == "own"}
+    still = [task for task in sorted(own) if not BENCHMARKS[task.lower()].moves]
     found = standings(flat, still)
     answer = sentences(found, differences(flat, found[0].label, still)) if found else []
     if still:
@@ -146,12 +146,6 @@ def _paper_layout(average: Sequence[Row]) -> Table:
     header = ["Task", "data", *(f"{label} {letter}" for label in labels for letter in ("R", "C"))]
     caption = "R: normalised reward, C: cost / limit, means over limits and seeds; bold: above the limit."
     return Table(header, rows, caption)
-
-
-def _still(flat: Sequence[Row]) -> list[str]:
-    """Tasks whose behaviours do not do the task, in this project's own data."""
-    own = {row["task"] for row in flat if row["source"] == "own"}
-    return [task for task in sorted(own) if not BENCHMARKS[task.lower()].moves]
 
 
 def _ranking(flat: Sequence[Row]) -> Table:

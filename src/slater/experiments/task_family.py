@@ -76,9 +76,7 @@ class RandomTask(World):
 
     @abstractmethod
     def move(self, s: State, a: F64, rng: Rng) -> tuple[F64, F64]:
-        """Moves the state by actions (n, dims) in -1 to 1; the reward and two signals that costs watch,
-        (n, 2).
-        """
+        """Moves the state by actions (n, dims) in -1 to 1; reward, two signals that costs watch (n, 2)."""
 
     # --- the world
 

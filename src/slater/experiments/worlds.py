@@ -34,9 +34,7 @@ WRONG = 1.05
 def played(
     world: World, act: Callable[[NDArray[np.float32], Rng], NDArray[Any]], n: int, rng: Rng
 ) -> list[NDArray[Any]]:
-    """N episodes of `act(obs, rng)`: observations, actions, rewards, costs, next observations, (n, T,
-    ...).
-    """
+    """Observations, actions, rewards, costs, next ones of n episodes of `act(obs, rng)`, (n, T, ...)."""
     s, found = world.start(n, rng), []
     for _ in range(world.horizon):
         o = world.observe(s).astype(np.float32)

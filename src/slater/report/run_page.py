@@ -15,7 +15,7 @@ from slater.report.certificate import earlier, row_of
 from slater.report.pages import VERDICTS, key, page, table
 from slater.report.run_plots import Beside, curves, frame, frontier, plane
 from slater.report.svg import SERIES
-from slater.runs import LimitRecord, SavedRun
+from slater.runs import SavedRun
 
 
 def report_html(runs: Sequence[SavedRun], beside: Sequence[Beside] | None = None) -> str:
@@ -119,7 +119,9 @@ def _run(run: SavedRun, beside: Beside, *, heading: bool) -> str:
     if judged is not None:
         parts.append(_certificate(run, *judged))
     parts.append(curves(run, "eval/", "lambda"))
-    parts.append("<h3>Limits in all units</h3>" + _limits(task.limits))
+    limits = ((x.cost, x.given, *map(_number, (x.episode, x.step, x.discounted))) for x in task.limits)
+    units = table(("cost", "as given", "per episode", "per step", "discounted sum"), limits)
+    parts.append(f"<h3>Limits in all units</h3>{units}")
     settings = table(("setting", "value"), ((name, json.dumps(x)) for name, x in record.config.items()))
     parts.append(f"<h3>Settings</h3><details><summary>All {len(record.config)}</summary>{settings}</details>")
     others = "".join(f", {escape(name)} {escape(version)}" for name, version in record.versions.items())
@@ -199,11 +201,6 @@ def _data(run: SavedRun, beside: Beside) -> str:
 
 def _counted(size: int) -> str:
     return f"{size} number{'s' * (size != 1)}"
-
-
-def _limits(limits: Sequence[LimitRecord]) -> str:
-    rows = ((x.cost, x.given, *map(_number, (x.episode, x.step, x.discounted))) for x in limits)
-    return table(("cost", "as given", "per episode", "per step", "discounted sum"), rows)
 
 
 def _beside(run: SavedRun) -> tuple[Certificate, bool] | None:
