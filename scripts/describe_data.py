@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.collect.benchmark import BENCHMARKS, behaviour_path
-from slater.collect.recording import DensitySummary, check_densities
+from slater.collect.recording import DensityCheck, check_densities
 from slater.data import Dataset, load
 from slater.errors import InputError
 from slater.mixing import lp_weights
@@ -119,7 +119,7 @@ def dataset_line(data: Dataset, name: str, limits: Sequence[float]) -> str:
     )
 
 
-def density_line(name: str, found: DensitySummary) -> str:
+def density_line(name: str, found: DensityCheck) -> str:
     """A line of the table of densities."""
     return (
         f"| {name} | {found.rows:,} | {found.worst:.1e} | {found.weights[0]:.6f} to {found.weights[1]:.6f} | "
@@ -211,7 +211,7 @@ def main(words: Sequence[str] | None = None) -> None:
         sections.append(dataset_section(data, name, known.limits, picture, known.weakness))
         lines.append(dataset_line(data, name, known.limits))
         if told.densities:
-            found = DensitySummary.of(check_densities(data, behaviour_path(name, told.behaviours)))
+            found = check_densities(data, behaviour_path(name, told.behaviours))
             densities.append(density_line(name, found))
     page = datasets_page(lines, densities, sections)
     if told.out is None:

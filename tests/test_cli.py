@@ -220,13 +220,6 @@ def test_help_shows_names_and_all_experiments(capsys: pytest.CaptureFixture[str]
     )
 
 
-def test_the_tabular_demo_ends_with_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(capsys, "demo", "--tabular", "--n", "500", "--out", str(tmp_path / "demo"))
-    assert code == 0
-    assert (tmp_path / "demo" / "demo.png").stat().st_size > 10_000
-    assert "exact optimum" in out
-
-
 def test_limits_of_a_finite_problem_are_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
     args = ("tabular", "plugin", "--seed", "3", "--n", "1000", "--json")
     own = json.loads(call(capsys, *args)[1])

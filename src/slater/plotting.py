@@ -69,24 +69,23 @@ def plot(what: Any, limits: Limits | None = None) -> Picture:
 
 def _log(data: Any, limits: Limits | None) -> Picture:
     """Every episode of a log: cost to the right, reward upwards, one picture per cost."""
-    import numpy as np
-
     from slater.data.frames import sentence
     from slater.limits import Units, resolve_limits
     from slater.report.pages import page
     from slater.report.run_plots import PALE, frame
+    from slater.report.svg import thinned
 
     given: list[float] = []
     if limits is not None:
         units = Units(0.99, data.horizon)
         given = [units.episode(x) for x in resolve_limits(limits, data.cost_names, data.metadata.step)]
     episodes, parts = data.episodes, []
-    chosen = np.unique(np.linspace(0, len(episodes) - 1, min(len(episodes), _DRAWN)).astype(int))
+    chosen = thinned(len(episodes), _DRAWN)
     returns = episodes.returns[chosen].tolist()
     for index, name in enumerate(data.cost_names):
         costs = episodes.costs[chosen, index].tolist()
         picture = frame([*costs, *given[index : index + 1]], returns, (f"{name} of an episode", "reward"))
-        for episode, x, y in zip(chosen.tolist(), costs, returns, strict=True):
+        for episode, x, y in zip(chosen, costs, returns, strict=True):
             picture.dot(x, y, PALE, f"episode {episode}: {name} {x:.4g}, reward {y:.4g}", radius=3, alpha=0.8)
         if given:
             picture.mark_limit(given[index])
@@ -108,4 +107,6 @@ def _run(run: Any) -> Picture:
             beside = Beside(*judged_sums(log, run.task.costs))
     planes = [plane(run, index, beside) for index in range(len(run.task.costs)) if run.finished]
     title = f"{run.run.algorithm} in {run.folder}"
-    return Picture(title, page(title, f"<h2>{escape(title)}</h2>{''.join(planes)}{curves(run)}"))
+    return Picture(
+        title, page(title, f"<h2>{escape(title)}</h2>{''.join(planes)}{curves(run, 'eval/', 'lambda')}")
+    )

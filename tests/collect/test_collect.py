@@ -21,7 +21,7 @@ from slater import cli, data
 from slater.collect import CollectionPlan, Recording, SACConfig, collect, load_behaviour
 from slater.collect.collecting import PAPER, horizon_of, paper_plan
 from slater.collect.recorded import CELLS, thin
-from slater.collect.recording import DensitySummary, check_densities
+from slater.collect.recording import check_densities
 from slater.envs import make
 
 sys.path.insert(0, str(Path(__file__).parent))  # for worker processes, which inherit it
@@ -53,7 +53,7 @@ def test_a_penalty_buys_safety(tmp_path, discrete):
     assert safe > -7.0  # entropy keeps it off the edge at 0
     behaviour = tmp_path / "toy.hdf5.behaviour.safetensors"
     assert [one.penalty for one in load_behaviour(behaviour).sources] == [(0.0,), (5.0, 0.0)]
-    found = DensitySummary.of(check_densities(data.load(tmp_path / "toy.hdf5"), behaviour))
+    found = check_densities(data.load(tmp_path / "toy.hdf5"), behaviour)
     assert found.worst < 1e-5
 
 

@@ -101,7 +101,7 @@ def test_a_task_that_does_not_move_is_shown_and_not_counted(tmp_path: Path) -> N
     rows = [
         make_row(task, "bc", limit="20", seed=seed) for task in ("BallRun", "AntCircle") for seed in range(2)
     ]
-    table2.write(tmp_path, Folder("table2", rows, []), html=False)
+    table2.write(tmp_path, Folder("table2", rows, []))
     text = (tmp_path / "table2.md").read_text()
     assert "of the 1 tasks" in text.splitlines()[0]
     assert "AntCircle: left out of these counts" in text

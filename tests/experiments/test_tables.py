@@ -53,7 +53,7 @@ def test_table2_states_what_it_was_made_from(tmp_path: Path) -> None:
         for limit in ("10", "20", "40")
         for seed in range(2)
     ]
-    table2.write(tmp_path, Folder("table2", rows, ["cdt is left out: why."]), html=False)
+    table2.write(tmp_path, Folder("table2", rows, ["cdt is left out: why."]))
     text = (tmp_path / "table2.md").read_text()
     for words in (
         "1,000 steps", "seeds 0-1", "a" * 64, "slater collect", "20 episodes", "jax 0.5", "2 cores",
@@ -71,7 +71,7 @@ def test_table2_states_what_it_was_made_from(tmp_path: Path) -> None:
 def test_a_cost_above_its_limit_is_never_called_safe(tmp_path: Path) -> None:
     row = make_row()
     row["results"][0]["normalised_cost"] = 1.004
-    table2.write(tmp_path, Folder("table2", [row], []), html=False)
+    table2.write(tmp_path, Folder("table2", [row], []))
     text = (tmp_path / "table2.md").read_text()
     assert "| BallCircle | none | 0 of 1 |" in text
 

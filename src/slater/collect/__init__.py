@@ -1,6 +1,4 @@
-"""Making datasets: policies trained by SAC on R - lambda*C, kept as files, recorded with names and
-densities.
-"""
+"""Making datasets: policies trained by SAC on R - lambda*C, recorded with names and densities."""
 
 from __future__ import annotations
 

@@ -114,28 +114,25 @@ def load_behaviour(path: str | Path) -> Behaviour:
             layers = range(sum(name.startswith(prefix) for name in tensors) // 2)
             arrays = {f"w{k}": tensors[f"{prefix}{k}.weight"] for k in layers}
             arrays |= {f"b{k}": tensors[f"{prefix}{k}.bias"] for k in layers}
-            if isinstance(entry["penalty"], list):
-                entry["penalty"] = tuple(entry["penalty"])
             policy = policy_of(arrays, tensors.get("low"), tensors.get("high"))
-            sources.append(Trained(policy=policy, **entry))
-        return Behaviour(
-            record["env_id"],
-            tuple(record["limits"]),
-            tuple(sources),
-            record["recipe"],
-            tuple(record["curve"]),
-        )
+            sources.append(Trained(**{**entry, "penalty": _penalty(entry["penalty"])}, policy=policy))
+        limits, curve = (tuple(record[name]) for name in ("limits", "curve"))
+        return Behaviour(record["env_id"], limits, tuple(sources), record["recipe"], curve)
     except FileNotFoundError:
         raise InputError(f"there is no behaviour file {path}.") from None
     except (SafetensorError, KeyError, ValueError, IndexError, TypeError, OSError) as error:
         raise InputError(f"{path} is not a behaviour file: {' '.join(str(error).split())}.") from None
 
 
-def kept_policies(folder: Path, *, so_far: bool = False) -> Behaviour:
+def _penalty(value: float | list[float]) -> float | tuple[float, ...]:
+    """From JSON, one number or one per cost."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def kept_policies(folder: Path) -> Behaviour:
     """All policies that a finished training in `folder` kept, named by their steps.
 
-    Returns and costs are those of the training episodes in the two segments around each. so_far: take what
-    an unfinished training has; the curve says how far it came.
+    Returns and costs are those of the training episodes in the two segments around each.
     """
     try:
         recipe = json.loads((folder / "recipe.json").read_text())
@@ -144,7 +141,7 @@ def kept_policies(folder: Path, *, so_far: bool = False) -> Behaviour:
     # a segment that was run again after a stop is there twice
     curve = list({line["number"]: line for line in read_json_lines(folder / "curve.jsonl")}.values())
     paths = sorted((folder / "policies").glob("*.npz"))
-    if not paths or not curve or (curve[-1]["steps"] < recipe["steps"] and not so_far):
+    if not paths or not curve or curve[-1]["steps"] < recipe["steps"]:
         raise InputError(f"the training in {folder} is not finished; train it to its end first.")
     env = make(recipe["env_id"])
     space: Any = env.action_space
@@ -166,9 +163,7 @@ def kept_policies(folder: Path, *, so_far: bool = False) -> Behaviour:
         with np.load(path) as arrays:
             halves = {name: arrays[name].astype(np.float16) for name in arrays.files}
         policy = policy_of(halves, low, high)
-        penalty = penalties[steps]
-        if isinstance(penalty, list):
-            penalty = tuple(penalty)
+        penalty = _penalty(penalties[steps])
         sources.append(Trained(f"{steps:,} steps", steps, penalty, means[0], means[1], policy))
     return Behaviour(recipe["env_id"], (), tuple(sources), recipe, tuple(curve))
 
@@ -205,9 +200,9 @@ def chosen_policies(
     return [(role, number) for number, role in first_role.items()]
 
 
-def behaviour_of_training(folder: Path, limits: Sequence[float], *, so_far: bool = False) -> Behaviour:
+def behaviour_of_training(folder: Path, limits: Sequence[float]) -> Behaviour:
     """The behaviour of a finished training: see `kept_policies`, and `chosen_policies` for which of them."""
-    kept = kept_policies(folder, so_far=so_far)
+    kept = kept_policies(folder)
     candidates = [(one.steps, one.training_return, one.training_cost) for one in kept.sources]
     sources = tuple(
         replace(kept.sources[number], name=role) for role, number in chosen_policies(candidates, limits)

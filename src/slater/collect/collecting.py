@@ -81,9 +81,7 @@ class CollectionPlan:
 
 
 def paper_plan(env_id: str, *, recording: Mapping[str, Any] | None = None, **changes: Any) -> CollectionPlan:
-    """The paper's protocol for a Real-World RL domain and its one cost; `changes` overrule its fields, and
-    `recording` those of its recording.
-    """
+    """The paper's protocol for a Real-World RL domain; `changes` and `recording` overrule its fields."""
     if env_id not in PAPER:
         raise InputError(f"the paper has no protocol for {env_id}; it has one for {', '.join(PAPER)}.")
     from slater.envs.constraints import DOMAINS

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slater.collect.sac import SACConfig
 from slater.collect.training import Recipe
 from slater.errors import InputError
 
 _ONE_STEP = SACConfig(returns_over=1)
 _BULLET_TARGETS = (40.0, 20.0, 10.0, 1.0)
+#: with a penalty that grows in small steps: the walk is kept while its cost comes down
+_LOOSE = (400.0, 200.0, 100.0, 50.0, 20.0, 10.0, 2.0)
 
 
 def _ball_or_car(name: str, horizon: int, steps: int) -> Recipe:
@@ -38,15 +42,8 @@ RECIPES: dict[str, Recipe] = {
     "antrun": _falling("AntRun", 200, 3, 100_000),
     "walker": _real_world("walker", "joint_velocity", 50.0, 240_000),
     "antcircle": _falling("AntCircle", 500, 2, 60_000),
-    # a penalty that grows in small steps, from loose targets: the walk is kept while its cost comes down
-    "quadruped": Recipe(
-        "rwrl/quadruped?costs=joint_angle",
-        1000,
-        250_000,
-        (400.0, 200.0, 100.0, 50.0, 20.0, 10.0, 2.0),
-        free=0.3,
-        penalty_rate=0.06,
-        environments=2,
+    "quadruped": replace(
+        _real_world("quadruped", "joint_angle", 0.0, 250_000), targets=_LOOSE, free=0.3, penalty_rate=0.06
     ),
     "humanoid": _real_world("humanoid", "joint_angle", 10.0, 40_000),
 }

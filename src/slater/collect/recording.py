@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -129,29 +129,14 @@ def record_behaviour(
 
 @dataclass(frozen=True)
 class DensityCheck:
-    """One source of a log, its densities recomputed from the log's own states and actions.
+    """The densities of a log, recomputed from its own states and actions: rows and sources in all, extremes
+    over the sources.
 
     worst: largest relative difference between a recorded density and the recomputed one
-    mean_weight: mean importance weight of the source under itself, recomputed over recorded
-    narrower_weight: mean importance weight of the same policy with half the noise; it is 1 on average only if
-        the log's actions were drawn with the densities that are recorded. narrower_error: its standard error,
-        rows counted as independent
-    """
-
-    source: str
-    rows: int
-    worst: float
-    mean_weight: float
-    narrower_weight: float
-    narrower_error: float
-
-
-@dataclass(frozen=True)
-class DensitySummary:
-    """The checks of all sources of a log: rows and sources in all, and the extremes over the sources.
-
-    worst: the largest `DensityCheck.worst`; weights, narrower: least and largest mean weight, as there;
-    errors: by how many standard errors a weight with half the noise is from 1 at most
+    weights: least and largest mean importance weight of a source under itself, recomputed over recorded
+    narrower: the same of its policy with half the noise; it is 1 on average only if the log's actions were
+        drawn with the densities that are recorded
+    errors: by how many standard errors that is from 1 at most, rows counted as independent
     """
 
     rows: int
@@ -161,22 +146,8 @@ class DensitySummary:
     narrower: tuple[float, float]
     errors: float
 
-    @classmethod
-    def of(cls, checks: Sequence[DensityCheck]) -> DensitySummary:
-        """The summary of at least one check."""
-        weights = [check.mean_weight for check in checks]
-        narrower = [check.narrower_weight for check in checks]
-        return cls(
-            rows=sum(check.rows for check in checks),
-            sources=len(checks),
-            worst=max(check.worst for check in checks),
-            weights=(min(weights), max(weights)),
-            narrower=(min(narrower), max(narrower)),
-            errors=max(abs(check.narrower_weight - 1.0) / check.narrower_error for check in checks),
-        )
 
-
-def check_densities(data: Dataset, behaviour: Behaviour | str | Path) -> list[DensityCheck]:
+def check_densities(data: Dataset, behaviour: Behaviour | str | Path) -> DensityCheck:
     """Recompute every density of a log that `record_behaviour` made, from the behaviour it was made of."""
     if not isinstance(behaviour, Behaviour):
         behaviour = load_behaviour(behaviour)
@@ -186,22 +157,22 @@ def check_densities(data: Dataset, behaviour: Behaviour | str | Path) -> list[De
             "the dataset was not recorded from a behaviour file: it does not say how, or from whom."
         )
     recording = Recording(**json.loads(settings))
+    half = replace(recording, noise=recording.noise / 2.0)
     by_row = np.repeat(data.source, data.episodes.lengths)
     policies = {trained.name: trained.policy for trained in behaviour.sources}
-    checks = []
-    for name in dict.fromkeys(data.source):
+    worst, weights, narrower, errors = [], [], [], []
+    for name in dict.fromkeys(map(str, data.source)):
         if name not in policies:
-            raise InputError(f"the dataset has a source {str(name)!r} that the behaviour file does not have.")
+            raise InputError(f"the dataset has a source {name!r} that the behaviour file does not have.")
         own = by_row == name
-        source = recorded_source(policies[str(name)], recording)
-        rows = data.observations[own], data.actions[own]
-        ratio = source.propensity(*rows) / data.propensity[own]
-        narrower = recorded_source(policies[str(name)], replace(recording, noise=recording.noise / 2.0))
-        weights = narrower.propensity(*rows) / data.propensity[own]
-        checks.append(
-            DensityCheck(
-                str(name), len(ratio), float(np.abs(ratio - 1.0).max()), float(ratio.mean()),
-                float(weights.mean()), float(weights.std() / np.sqrt(len(weights))),
-            )
-        )  # fmt: skip
-    return checks
+        ratio, less = (
+            recorded_source(policies[name], how).propensity(data.observations[own], data.actions[own])
+            / data.propensity[own]
+            for how in (recording, half)
+        )
+        worst.append(float(np.abs(ratio - 1.0).max()))
+        weights.append(float(ratio.mean()))
+        narrower.append(float(less.mean()))
+        errors.append(float(abs(less.mean() - 1.0) / (less.std() / np.sqrt(len(less)))))
+    ends = (min(weights), max(weights)), (min(narrower), max(narrower))
+    return DensityCheck(len(by_row), len(worst), max(worst), *ends, max(errors))

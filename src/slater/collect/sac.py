@@ -79,9 +79,7 @@ class Spaces:
 
 
 class NStepBatch(NamedTuple):
-    """Transitions: s, a (in [-1, 1], or one-hot), summed and discounted reward and costs (batch, I), gamma^n
-    or 0, s'.
-    """
+    """s, a (in [-1, 1], or one-hot), discounted sums of r and c (batch, I), gamma^n or 0, s'."""
 
     s: Array
     a: Array
@@ -121,9 +119,7 @@ def init(spaces: Spaces, config: SACConfig, key: Array) -> Learner:
 
 
 def _drawn(pi: PolicyNetwork, obs: Array, key: Array, mean_bound: float) -> tuple[Array, Array, Array]:
-    """A choice (see `slater.deep.nets.policy`), minus its entropy, and how far means are beyond their
-    bound.
-    """
+    """A choice (see `deep.nets.policy`), minus its entropy, and how far means are beyond their bound."""
     if isinstance(pi, Categorical):
         return pi.choice(obs, key), -pi.entropy(obs, key), jnp.zeros(len(obs))
     mean, log_std = jnp.split(pi.mlp(obs), 2, axis=-1)
@@ -200,9 +196,7 @@ def _update(
 def updates(
     spaces: Spaces, config: SACConfig, state: Learner, batches: NStepBatch, penalty: Array, key: Array
 ) -> Learner:
-    """One update of the critics for each of 2 K batches (leading axis), one of the policy for every
-    second. penalty: (I,) lambda.
-    """
+    """Critics move for each of 2 K batches (leading axis), the policy at every second. penalty: (I,)."""
     pairs = jax.tree.map(lambda x: x.reshape(-1, 2, *x.shape[1:]), batches)
 
     def two(state: Learner, given: tuple[NStepBatch, Array]) -> tuple[Learner, None]:

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -188,10 +189,8 @@ class _Run:
         done = self.segments * recipe.segment
         self._move_penalty(recipe.target(done), means)
         total, cost, length = map(float, means)
-        fixed = recipe.penalty or moved
-        return Segment(
-            self.segments, done, fixed, target, len(ended), total, cost, length, self.seconds
-        )  # fmt: skip
+        fixed, count = recipe.penalty or moved, len(ended)
+        return Segment(self.segments, done, fixed, target, count, total, cost, length, self.seconds)
 
     def _move_penalty(self, target: float | None, means: NDArray[Any]) -> None:
         mean_return, mean_cost, mean_length = means
@@ -297,16 +296,10 @@ def train(recipe: Recipe, folder: Path, watch: Callable[[Segment], None] | None 
         stream.env.close()
 
 
-@dataclass(frozen=True)
-class _Training:
+def _train_one(recipes: Mapping[str, Recipe], work: Path, name: str) -> dict[str, Any]:
     """One of several trainings, as a job of a worker process; its result stays in its folder."""
-
-    recipes: Mapping[str, Recipe]
-    work: Path
-
-    def __call__(self, name: str) -> dict[str, Any]:
-        train(self.recipes[name], self.work / name)
-        return {}
+    train(recipes[name], work / name)
+    return {}
 
 
 def train_all(
@@ -332,7 +325,7 @@ def train_all(
             if ended is not None:
                 ended(name)
         return
-    with closing(run_jobs(_Training(recipes, work), tuple(recipes), workers=workers)) as answers:
+    with closing(run_jobs(partial(_train_one, recipes, work), tuple(recipes), workers=workers)) as answers:
         for answer in answers:
             for name in recipes if watch is not None else ():
                 if segments := read_json_lines(work / name / "curve.jsonl"):

@@ -36,8 +36,6 @@ class Train:
     """folder for work in progress: replay memory, checkpoints, kept policies"""
     workers: int = 1
     """tasks trained side by side, in processes of one thread each"""
-    so_far: bool = False
-    """train no further: write the file from what is trained so far"""
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ def _train(command: Train) -> int:
 
     def ended(name: str) -> None:
         limits = BENCHMARKS[name].limits
-        behaviour = behaviour_of_training(command.work / name, limits, so_far=command.so_far)
+        behaviour = behaviour_of_training(command.work / name, limits)
         save_behaviour(behaviour, command.out / f"{name}.safetensors")
         print(f"{name}: {command.out / name}.safetensors, {behaviour.curve[-1]['steps']:,} steps")
         for source in behaviour.sources:
@@ -113,10 +111,6 @@ def _train(command: Train) -> int:
             )
 
     recipes = {name: recipe(name) for name in command.names}  # an unknown name is refused before any work
-    if command.so_far:
-        for name in recipes:
-            ended(name)
-        return 0
     with training_bars({name: recipe.steps for name, recipe in recipes.items()}, command.work) as (watch, _):
         train_all(recipes, command.work, workers=command.workers, watch=watch, ended=ended)
     return 0
@@ -171,13 +165,13 @@ def _data(command: Data) -> int:
 
 def _check(command: Check) -> int:
     from slater.collect.benchmark import BENCHMARKS, behaviour_path
-    from slater.collect.recording import DensitySummary, check_densities
+    from slater.collect.recording import check_densities
     from slater.data import load
 
     wrong = False
     for name in command.names or [n for n in BENCHMARKS if (command.folder / f"{n}.hdf5").exists()]:
         data = load(command.folder / f"{name}.hdf5")
-        found = DensitySummary.of(check_densities(data, behaviour_path(name, command.behaviours)))
+        found = check_densities(data, behaviour_path(name, command.behaviours))
         wrong |= found.worst > TOLERANCE
         print(
             f"{name}: {found.rows} densities of {found.sources} sources, largest relative difference "
@@ -203,9 +197,7 @@ def _bar() -> PlainProgress:
 def training_bars(
     steps: Mapping[str, int], work: Path, episodes: int = 0
 ) -> Iterator[tuple[Callable[[str, Mapping[str, Any]], None], Callable[[str, int], None]]]:
-    """A bar for each training of `train_all`, by the names of their folders below `work`, and one for
-    recording `episodes` after it; yields what hears of segments, and what hears of episodes.
-    """
+    """Bars for trainings below `work` and for recording; yields who hears of segments, and of episodes."""
     try:
         with _bar() as bar:
             tasks = {name: bar.add_task(name, total=total, figures="") for name, total in steps.items()}

@@ -187,17 +187,9 @@ def _tables(options: TablesArgs) -> int:
 
 
 def _write(experiment: str, out: Path, folder: Any, as_json: bool) -> None:
-    from slater.report.interactive import plotly
-
-    console, html = Console(stderr=True), True
-    try:
-        plotly()
-    except InputError as error:
-        html = False
-        console.print(f"no report.html: {error}", highlight=False)
-    means = import_module(f"slater.experiments.{experiment}").write(out, folder, html=html)
+    means = import_module(f"slater.experiments.{experiment}").write(out, folder)
     if as_json:
         print(json.dumps({"out": str(out), "means": means, "left_out": folder.left_out}))
         return
     print((out / f"{experiment}.md").read_text())
-    console.print(f"tables, figures, settings{' and report.html' if html else ''} are in {out}")
+    Console(stderr=True).print(f"tables, figures, settings and report.html are in {out}")

@@ -137,16 +137,10 @@ def _told(options: Options, dataset: Any) -> int:
     """Say what was made."""
     episodes = dataset.episodes
     returns, costs = episodes.returns, episodes.costs.sum(axis=1)
-    result = {
-        "file": str(options.out),
-        "rows": dataset.size,
-        "episodes": len(returns),
-        "fingerprint": dataset.fingerprint,
-        "returns": [float(returns.min()), float(returns.max())],
-        "costs": [float(costs.min()), float(costs.max())],
-    }
     if options.json:
-        print(json.dumps(result, indent=1))
+        ends = {"returns": [returns.min(), returns.max()], "costs": [costs.min(), costs.max()]}
+        sizes = {"file": str(options.out), "rows": dataset.size, "episodes": len(returns)}
+        print(json.dumps({**sizes, "fingerprint": dataset.fingerprint, **ends}, indent=1, default=float))
         return 0
     print(
         f"{options.out}: {len(returns)} episodes, {dataset.size} rows, returns {returns.min():.1f} to "

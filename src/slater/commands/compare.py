@@ -113,20 +113,14 @@ def _row(saved: SavedRun, env: str | None) -> dict[str, Any]:
     return row
 
 
-def _but_for_seed(saved: SavedRun) -> str:
-    """What runs have in common that differ in the seed alone: settings as decided, limits, data."""
-    run = saved.run
-    return json.dumps(
-        [run.algorithm, run.preset, run.limit_texts, saved.record.config, run.fingerprint], sort_keys=True,
-        default=str,
-    )  # fmt: skip
-
-
 def _means(finished: Sequence[SavedRun], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A line for every group of runs that differ in the seed alone."""
     groups: dict[tuple[str, Any], list[Mapping[str, Any]]] = {}
     for saved, row in zip(finished, rows, strict=True):
-        groups.setdefault((_but_for_seed(saved), row.get("env")), []).append(row)
+        run = saved.run
+        alike = [run.algorithm, run.preset, run.limit_texts, saved.record.config, run.fingerprint]
+        key = json.dumps(alike, sort_keys=True, default=str), row.get("env")
+        groups.setdefault(key, []).append(row)
     lines = []
     for (_, env), group in groups.items():
         seeds = {row["seed"] for row in group}
@@ -135,12 +129,9 @@ def _means(finished: Sequence[SavedRun], rows: Sequence[Mapping[str, Any]]) -> l
         line: dict[str, Any] = {"run": f"mean of {len(group)} seeds, as {group[0]['run']}"}
         line |= {name: group[0][name] for name in ("algorithm", "preset", "limits")}
         for name in dict.fromkeys(name for row in group for name in row):
+            figure = name.startswith(("estimate/", "measured/")) and not name.endswith("±")
             values = [row[name] for row in group if isinstance(row.get(name), float)]
-            if (
-                name.startswith(("estimate/", "measured/"))
-                and not name.endswith("±")
-                and len(values) == len(group)
-            ):
+            if figure and len(values) == len(group):
                 line[name] = fmean(values)
                 line[f"{name} ±"] = stdev(values) / len(values) ** 0.5
         lines.append(line if env is None else line | {"env": env})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,7 @@ from slater.runs.evaluations import Evaluation, add_evaluation
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slater.certify.verdict import Certificate
     from slater.data import Dataset
-    from slater.runs import SavedRun
 
 ENV = "bullet/BallCircle"
 #: iterations between rollouts of the policy in training, which only the figure sees
@@ -40,7 +39,6 @@ class DemoArgs:
     Examples:
         slater demo
         slater demo --limit 40 --out runs/loose
-        slater demo --tabular --seed 3
 
     """
 
@@ -49,24 +47,16 @@ class DemoArgs:
     steps: int = STEPS
     """gradient iterations: warm start, then rounds of 501 from policies of the log; each leaves a policy"""
     seed: int = 3
-    """seed of the run, or of the tabular problem and its data"""
+    """seed of the run"""
     out: Path = Path("runs/demo")
     """folder of the run and of the figure"""
     episodes: int = 1000
     """episodes of the verdict at most; it stops when the limit is decided"""
-    tabular: bool = False
-    """a small random problem instead, where the exact optimum is known; takes seconds"""
-    n: int = 2000
-    """logged transitions of the tabular problem"""
 
 
 def run(args: list[str]) -> int:
     """Entry point of `slater demo`."""
     options = parse(DemoArgs, args, "demo")
-    if options.tabular:
-        from slater.commands.demo_tabular import tabular_demo
-
-        return tabular_demo(options.seed, options.n, options.out)
     from slater.threads import use_one_thread
 
     use_one_thread()
@@ -114,6 +104,8 @@ def _train(data: Dataset, options: DemoArgs) -> Result:
 
 
 def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) -> None:
+    from slater.certify.judge import certify
+    from slater.report.certificate import save_certificate
     from slater.report.training import Level, draw_training
 
     saved = open_run(options.out)
@@ -121,10 +113,19 @@ def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) 
     assert limit.episode is not None
     assert limit.discounted is not None
     with console.status("episodes in the simulator, until the limit is decided"):
-        certificate = _certificate(options)
+        certificate = certify(
+            options.out, limits=[options.limit], env=ENV, at_most=options.episodes,
+            workers=min(2, os.cpu_count() or 1),
+        )  # fmt: skip
+    save_certificate(options.out, certificate)
     returns, costs = (np.ravel(certificate.details[f"episode_{what}"]) for what in ("returns", "costs"))
-    learned = Level(float(returns.mean()), float(costs.mean()))
-    _remember(saved, certificate, returns, costs)
+    both = {"return": returns, limit.cost: costs}
+    means, errors = {n: float(x.mean()) for n, x in both.items()}, {n: _error(x) for n, x in both.items()}
+    known = {name: None if math.isnan(error) else error for name, error in errors.items()}
+    # kept with the run, as `slater evaluate` does
+    ran = Evaluation("mixture", ENV, len(costs), 0, False, None, means, known, digest=certificate.digest)
+    add_evaluation(saved.folder, ran)
+    learned = Level(means["return"], means[limit.cost])
     told = result.per_episode
     estimated = None if told is None else Level(told["reward"], told[limit.cost])
     episodes = data.episodes
@@ -143,8 +144,8 @@ def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) 
     if estimated is not None:
         add("what was learned, estimated from the log", estimated.reward, estimated.cost)
     table.add_row(
-        f"what was learned, {len(returns)} episodes", _with_error(returns, 0), _with_error(costs, 1),
-        _verdict(learned.cost, most),
+        f"what was learned, {len(returns)} episodes", f"{learned.reward:.0f} ± {errors['return']:.0f}",
+        f"{learned.cost:.1f} ± {errors[limit.cost]:.1f}", _verdict(learned.cost, most),
     )  # fmt: skip
     if (reference := result.log_best) is not None:
         within = most + 1e-6
@@ -166,47 +167,21 @@ def _report(console: Console, data: Dataset, result: Result, options: DemoArgs) 
     )
     console.print(f"\nVerdict: {certificate.sentence}", highlight=False)
     console.print(f"By {certificate.evidence_from}", highlight=False)
-    again = f"slater certify {options.out} --env {ENV} --until-decided --at-most {options.episodes}"
-    for what, how in (
-        ("The picture", path),
-        ("The certificate", options.out / "certificate.html"),
-        ("The policy", options.out / "mixture.safetensors"),
-        ("All of it as a page", f"slater report {options.out}"),
-        ("What another limit would cost", f"slater frontier {options.out}"),
-        ("The verdict again", again),
-    ):
+    out = options.out
+    for what, how in {
+        "The picture": path,
+        "The certificate": out / "certificate.html",
+        "The policy": out / "mixture.safetensors",
+        "All of it as a page": f"slater report {out}",
+        "What another limit would cost": f"slater frontier {out}",
+        "The verdict again": f"slater certify {out} --env {ENV} --until-decided --at-most {options.episodes}",
+    }.items():
         console.print(f"{what + ':':31}{how}", highlight=False)
 
 
-def _remember(
-    saved: SavedRun, certificate: Certificate, returns: NDArray[np.floating], costs: NDArray[np.floating]
-) -> None:
-    """What the episodes of the verdict measured, kept with the run as `slater evaluate` does."""
-    (cost,) = saved.task.costs
-    both = {"return": returns, cost: costs}
-    means = {name: float(x.mean()) for name, x in both.items()}
-    errors = {n: float(x.std(ddof=1)) / len(x) ** 0.5 if len(x) > 1 else None for n, x in both.items()}
-    ran = Evaluation("mixture", ENV, len(costs), 0, False, None, means, errors, digest=certificate.digest)
-    add_evaluation(saved.folder, ran)
-
-
-def _with_error(values: NDArray[np.floating], digits: int) -> str:
-    """Mean and standard error of independent values."""
-    error = float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return f"{values.mean():.{digits}f} ± {error:.{digits}f}"
-
-
-def _certificate(options: DemoArgs) -> Certificate:
-    """The verdict on the mixture by episodes that run until there is one, written beside the policy."""
-    from slater.certify.judge import certify
-    from slater.report.certificate import save_certificate
-
-    certificate = certify(
-        options.out, limits=[options.limit], env=ENV, at_most=options.episodes,
-        workers=min(2, os.cpu_count() or 1),
-    )  # fmt: skip
-    save_certificate(options.out, certificate)
-    return certificate
+def _error(values: NDArray[np.floating]) -> float:
+    """Standard error of the mean of independent values."""
+    return float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else math.nan
 
 
 def _verdict(cost: float, limit: float) -> str:

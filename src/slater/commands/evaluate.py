@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ from slater.runs.evaluations import Evaluation, add_evaluation
 from slater.runs.folder import run_of
 
 if TYPE_CHECKING:
-    from slater.envs import Rollout
     from slater.policy import Mixture, SavedPolicy
 
 
@@ -71,7 +70,12 @@ def run(args: list[str]) -> int:
     if not options.run.exists():
         raise InputError(f"there is no run or policy file {options.run}.")
     saved = run_of(options.run)
-    env = options.env or _own_env(options.run, saved)
+    # by default where the data of the run, or of a lone policy, came from
+    env = options.env or (
+        saved.env
+        if saved is not None
+        else getattr(getattr(load(options.run), "contract", None), "env_id", None)
+    )
     if env is None:
         raise InputError("give the environment with --env, for example --env bullet/BallCircle.")
     if options.members:
@@ -81,9 +85,9 @@ def run(args: list[str]) -> int:
     from slater.envs import rollout
 
     units, stated = _setting(saved, policy)
+    if options.limit and not stated:
+        raise InputError("--limit needs a run, or a policy file that names its costs and their limits.")
     if options.limit:
-        if not stated:
-            raise InputError("--limit needs a run, or a policy file that names its costs and their limits.")
         stated = list(resolve_limits(options.limit, [str(limit.cost) for limit in stated]))
     limits = {str(limit.cost): units.episode(limit) for limit in stated} if units.horizon else {}
     if options.limit:
@@ -98,7 +102,15 @@ def run(args: list[str]) -> int:
     # the DSRL scores are about the scalar cost, so they need a single limit
     limit = next(iter(limits.values())) if len(limits) == 1 else None
     horizon = units.horizon
-    verdicts = _verdicts(result, stated, limits, horizon)
+    result.mean_costs(list(limits))  # refuses names that the environment does not have
+    verdicts: list[dict[str, Any]] = [
+        {
+            "cost": x.cost, "limit": x.value, "mean": result.measured(str(x.cost), horizon)[x.unit],
+            "unit": _UNITS[x.unit], "status": str(result.status(x, horizon)),
+            "episodes_above": result.share_above(x, horizon),
+        }
+        for x in stated
+    ]  # fmt: skip
     if cut := result.cut_short(horizon):
         print(
             f"slater: warning: {cut} of {len(result)} episodes were cut by the environment's time limit, "
@@ -134,14 +146,6 @@ def _refuse_without_effect(options: Options, given: frozenset[str]) -> None:
             raise InputError(f"--{name} does nothing with --members, which runs every kept policy as it is.")
 
 
-def _own_env(path: Path, saved: SavedRun | None) -> str | None:
-    """The environment that the data of the run, or of a lone policy, came from, where they said so."""
-    if saved is not None:
-        return saved.env
-    contract = getattr(load(path), "contract", None)
-    return None if contract is None else contract.env_id
-
-
 def _setting(saved: SavedRun | None, policy: SavedPolicy | Mixture) -> tuple[Units, list[Limit]]:
     """Discount, horizon and limits of the run, or those that a lone policy file names."""
     if saved is not None:
@@ -172,8 +176,7 @@ def _for_limits(
 def _policy_file(options: Options) -> Path:
     if not options.run.is_dir():
         return options.run
-    mixture, last = options.run / "mixture.safetensors", options.run / "policy.safetensors"
-    path = last if options.last else mixture
+    path = options.run / ("policy.safetensors" if options.last else "mixture.safetensors")
     if not path.is_file():
         raise InputError(
             f"{options.run} has no {path.name}: the run is not finished; continue it with "
@@ -190,27 +193,6 @@ _UNITS = {
     "step": "per step lived",
     "discounted": "discounted, as if episodes went on",
 }
-
-
-def _verdicts(
-    result: Rollout, given: Sequence[Limit], limits: Mapping[str, float], horizon: int | None
-) -> list[dict[str, Any]]:
-    """Each limit, in the unit in which it was given, beside what the episodes cost in that unit."""
-    verdicts = []
-    result.mean_costs(list(limits))  # refuses names that the environment does not have
-    for limit in given:
-        mean = result.measured(str(limit.cost), horizon)[limit.unit]
-        verdicts.append(
-            {
-                "cost": limit.cost,
-                "limit": limit.value,
-                "mean": mean,
-                "unit": _UNITS[limit.unit],
-                "status": str(result.status(limit, horizon)),
-                "episodes_above": result.share_above(limit, horizon),
-            }
-        )
-    return verdicts
 
 
 def _judge(options: Options, env: str) -> int:

@@ -26,12 +26,8 @@ Options = TypeVar("Options")
 T = TypeVar("T")
 
 
-class _Positional:
-    """Marks an argument without a name."""
-
-
-class _Repeated:
-    """Marks an option that takes one value at a time and may be given again."""
+#: marks of an argument without a name, and of an option that takes one value at a time and may be given again
+POSITIONAL, REPEATED = "positional", "repeated"
 
 
 @dataclass(frozen=True)
@@ -41,8 +37,8 @@ class Named:
     name: str
 
 
-Positional = Annotated[T, _Positional()]
-Repeated = Annotated[tuple[str, ...], _Repeated()]
+Positional = Annotated[T, POSITIONAL]
+Repeated = Annotated[tuple[str, ...], REPEATED]
 
 
 def parse(options: type[Options], args: list[str], command: str) -> Options:
@@ -55,9 +51,8 @@ def parse_given(options: type[Options], args: list[str], command: str) -> tuple[
 
     `--help` prints the docstring of `options`, examples included, and the help of every field, and exits.
     """
-    fields = list(_fields(options))
     # a bare call of the class would need its fields in the order of the signature
-    signature = inspect.Signature(sorted((_parameter(field) for field in fields), key=lambda p: p.kind))
+    signature = inspect.Signature(sorted(_parameters(options), key=lambda p: p.kind))
 
     def build(*values: Any, **named: Any) -> tuple[Options, frozenset[str]]:
         bound = signature.bind(*values, **named)
@@ -96,11 +91,11 @@ def at_least_one(options: Any, *names: str) -> None:
 
 def pick_name(args: list[str], command: str, choices: Mapping[str, str]) -> tuple[str, list[str]]:
     """The first argument, one of `choices` (name -> a line of help), and the rest; `--help` lists them."""
-    if not args or args[0] in ("-h", "--help"):
+    if not args:
+        raise InputError(f"slater {command} needs one of these names: {', '.join(choices)}.")
+    if args[0] in ("-h", "--help"):
         width = max(map(len, choices))
         lines = "\n".join(f"  {name:<{width}}  {line}" for name, line in choices.items())
-        if not args:
-            raise InputError(f"slater {command} needs one of these names: {', '.join(choices)}.")
         print(f"Usage: slater {command} NAME [OPTIONS]      (slater {command} NAME --help explains each)\n")
         print(lines)
         raise SystemExit(0)
@@ -126,53 +121,35 @@ def _sentence(error: CycloptsError) -> str:
     return " ".join(str(error).split()).rstrip(".")
 
 
-@dataclass(frozen=True)
-class _Field:
-    """A field of the options, or of a dataclass in them."""
-
-    name: str
-    hint: Any
-    marks: tuple[Any, ...]
-    default: Any
-    text: str
-
-
-def _fields(options: type) -> Iterator[_Field]:
+def _parameters(options: type) -> Iterator[inspect.Parameter]:
+    """A parameter for every field of the options, and of a dataclass in them."""
     hints, texts = get_type_hints(options, include_extras=True), field_texts(options)
     for field in dataclasses.fields(options):
-        hint, marks = hints[field.name], ()
-        if get_origin(hint) is Annotated:
-            hint, *rest = get_args(hint)
-            marks = tuple(rest)
+        given: Any = hints[field.name]
+        hint, *marks = get_args(given) if get_origin(given) is Annotated else (given,)
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            yield from _fields(hint)
+            yield from _parameters(hint)
             continue
         default = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         if default is dataclasses.MISSING:
             default = inspect.Parameter.empty
-        yield _Field(field.name, hint, marks, default, texts.get(field.name, ""))
-
-
-def _parameter(field: _Field) -> inspect.Parameter:
-    positional = any(isinstance(mark, _Positional) for mark in field.marks)
-    repeated = any(isinstance(mark, _Repeated) for mark in field.marks)
-    name = next((mark.name for mark in field.marks if isinstance(mark, Named)), field.name)
-    many = any(get_origin(part) is tuple for part in _parts(field.hint))
-    about = Parameter(
-        name=None if positional else f"--{name.replace('_', '-')}",
-        help=field.text,
-        consume_multiple=many and not repeated and not positional,
-        # a default that is no value, or is said in the text, is not repeated
-        show_default=field.default not in (None, (), False, inspect.Parameter.empty),
-        negative=f"--no-{name.replace('_', '-')}" if field.hint == bool | None else (),
-    )
-    kind = inspect.Parameter.POSITIONAL_ONLY if positional else inspect.Parameter.KEYWORD_ONLY
-    hint: Any = field.hint
-    if int in _parts(hint) or (many and int in get_args(hint)):
-        about = Parameter.combine(about, Parameter(converter=_whole))
-    return inspect.Parameter(field.name, kind, annotation=Annotated[hint, about], default=field.default)
+        word = next((mark.name for mark in marks if isinstance(mark, Named)), field.name).replace("_", "-")
+        many = any(get_origin(part) is tuple for part in _parts(hint))
+        positional = POSITIONAL in marks
+        about = Parameter(
+            name=None if positional else f"--{word}",
+            help=texts.get(field.name, ""),
+            consume_multiple=many and not positional and REPEATED not in marks,
+            # a default that is no value, or is said in the text, is not repeated
+            show_default=default not in (None, (), False, inspect.Parameter.empty),
+            negative=f"--no-{word}" if hint == bool | None else (),
+        )
+        if int in _parts(hint) or (many and int in get_args(hint)):
+            about = Parameter.combine(about, Parameter(converter=_whole))
+        kind = inspect.Parameter.POSITIONAL_ONLY if positional else inspect.Parameter.KEYWORD_ONLY
+        yield inspect.Parameter(field.name, kind, annotation=Annotated[hint, about], default=default)
 
 
 def _whole(hint: Any, tokens: Sequence[Token]) -> Any:

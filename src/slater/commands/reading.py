@@ -27,15 +27,11 @@ class Columns:
 
     def options(self) -> ReadOptions:
         """The same for the library."""
-        return ReadOptions(
-            columns=parse_columns(self.columns), cost_names=self.cost_names or None, missing=self._missing()
-        )
-
-    def _missing(self) -> Missing:
-        """What is done with rows that lack a number, from the two options that say so."""
         if self.drop_missing and self.fill:
             raise InputError("--drop-missing and --fill exclude each other: choose one.")
-        return "drop" if self.drop_missing else self.fill or "refuse"
+        missing: Missing = "drop" if self.drop_missing else self.fill or "refuse"
+        columns, names = parse_columns(self.columns), self.cost_names or None
+        return ReadOptions(columns=columns, cost_names=names, missing=missing)
 
 
 @dataclass(frozen=True)
@@ -64,18 +60,10 @@ class Reading(Columns):
 
     def options(self) -> ReadOptions:
         """The same for the library."""
-        return replace(
-            super().options(),
-            env_id=self.env_id,
-            horizon=self.horizon,
-            action_low=self.action_low or None,
-            action_high=self.action_high or None,
-            num_actions=self.num_actions,
-            discrete=self.discrete,
-            clip_actions=self.clip_actions,
-            step=self.step,
-            history=self.history,
-        )
+        own = (option.name for option in fields(self)[len(fields(Columns)) :])
+        given: dict[str, Any] = {name: getattr(self, name) for name in own}
+        given |= {name: None for name, value in given.items() if value == ()}
+        return replace(super().options(), **given)
 
     def record(self) -> dict[str, Any]:
         """The same for the record of a run."""

@@ -58,10 +58,16 @@ def run(args: list[str]) -> int:
 
 def _beside(run: SavedRun, data: str | None) -> Beside:
     """The episodes of the run's log, where it is there, and its frontier, where it has one cost."""
+    from slater.certify.frontier import trace
+    from slater.certify.pools import pool_of_run
     from slater.report.run_plots import Beside
 
+    estimated = [m for m in run.result.members if m.estimates] if run.finished else []
+    several = len(run.task.costs) == 1 and run.task.horizon is not None and len(estimated) > 1
+    points = trace(pool_of_run(run), None).points if several else ()
+    frontier = [(p.limits[0], p.reward, p.prices[0]) for p in points if p.within]
     returns, costs = _episodes(run, data)
-    return Beside(returns, costs, _frontier(run))
+    return Beside(returns, costs, frontier)
 
 
 def _episodes(
@@ -85,14 +91,3 @@ def _episodes(
     if missing := [name for name in run.task.costs if name not in log.cost_names]:
         raise InputError(f"{source} has no cost {', '.join(missing)}, which {run.folder} has.")
     return judged_sums(log, run.task.costs)
-
-
-def _frontier(run: SavedRun) -> list[tuple[float, float, float]]:
-    from slater.certify.frontier import trace
-    from slater.certify.pools import pool_of_run
-
-    estimated = [m for m in run.result.members if m.estimates] if run.finished else []
-    if len(run.task.costs) != 1 or run.task.horizon is None or len(estimated) < 2:
-        return []
-    points = trace(pool_of_run(run), None).points
-    return [(p.limits[0], p.reward, p.prices[0]) for p in points if p.within]

@@ -16,18 +16,7 @@ from slater.runs import Record
 #: options that say how the data are read
 _READING = frozenset(option.name for option in fields(Reading))
 #: options that a resumed run may be given anew: they do not change what it computes, but for `steps`
-_FREE = frozenset(
-    {
-        "resume",
-        "data",
-        "steps",
-        "tensorboard",
-        "wandb",
-        "trackio",
-        "all_threads",
-        "require_limits",
-    }
-)
+_FREE = {"resume", "data", "steps", "tensorboard", "wandb", "trackio", "all_threads", "require_limits"}
 
 
 def refuse_changes(options: Options, given: frozenset[str], record: Record) -> None:

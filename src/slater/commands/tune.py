@@ -92,9 +92,7 @@ def run(args: list[str]) -> int:
     dataset = load(locate(options.data), options.reading.options())
     split_episodes(dataset, options.held_out, options.seed)
     refuse_unjudged(options.algorithm, {**fixed, **points[0]}, options.preset, dataset)
-    limits = [
-        str(limit) for limit in resolve_limits(options.limit, dataset.cost_names, dataset.metadata.step)
-    ]
+    limits = list(map(str, resolve_limits(options.limit, dataset.cost_names, dataset.metadata.step)))
     out = options.out or Path("runs") / f"tune-{options.algorithm}"
     cells = [
         {

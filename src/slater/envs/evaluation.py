@@ -86,9 +86,9 @@ class Rollout:
             "discounted_return": self.discounted_returns,
             "cost": self.cost,
             "discounted_cost": self.discounted_cost,
-            **{f"costs/{name}": self.costs[:, i] for i, name in enumerate(self.cost_names)},
             **{
-                f"discounted_costs/{name}": self.discounted_costs[:, i]
+                f"{kind}/{name}": values[:, i]
+                for kind, values in (("costs", self.costs), ("discounted_costs", self.discounted_costs))
                 for i, name in enumerate(self.cost_names)
             },
             "length": self.lengths.astype(np.float64),
@@ -200,6 +200,12 @@ class Rollout:
         return "\n".join(lines)
 
 
+#: column of a rollout -> what it has of every episode
+_COLUMNS = {"returns": "total_return", "discounted_returns": "discounted_return", "lengths": "length"} | {
+    name: name for name in ("cost", "discounted_cost", "costs", "discounted_costs", "terminated")
+}
+
+
 def _check(policy: Any, episodes: int, seed: int, discount: float) -> None:
     if not isinstance(policy, Policy):
         raise InputError(
@@ -285,22 +291,9 @@ def rollout(
     options = dict(env_options or {})
     settings = RunSettings(seed=seed, deterministic=deterministic, discount=discount)
     done, names, seconds = _run(policy, env_id, episodes, workers, settings, options, progress)
-    return Rollout(
-        env_id=env_id,
-        env_options=options,
-        cost_names=names,
-        seed=seed,
-        deterministic=deterministic,
-        discount=discount,
-        returns=np.array([episode.total_return for episode in done]),
-        discounted_returns=np.array([episode.discounted_return for episode in done]),
-        cost=np.array([episode.cost for episode in done]),
-        discounted_cost=np.array([episode.discounted_cost for episode in done]),
-        costs=np.array([episode.costs for episode in done]).reshape(episodes, len(names)),
-        discounted_costs=np.array([episode.discounted_costs for episode in done]).reshape(
-            episodes, len(names)
-        ),
-        lengths=np.array([episode.length for episode in done], dtype=np.int64),
-        terminated=np.array([episode.terminated for episode in done]),
-        seconds=seconds,
-    )
+    columns: dict[str, Any] = {
+        name: np.array([getattr(episode, own) for episode in done]) for name, own in _COLUMNS.items()
+    }
+    for name in ("costs", "discounted_costs"):
+        columns[name] = columns[name].reshape(episodes, len(names))
+    return Rollout(env_id, options, names, seed, deterministic, discount, seconds=seconds, **columns)

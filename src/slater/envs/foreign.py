@@ -43,11 +43,8 @@ class ForeignEnv(gym.Wrapper[Any, Any, Any, Any]):
     def _named(self, given: Any, info: Mapping[str, Any]) -> dict[str, float]:
         """The costs of one step; `given` is the third of six values, or None."""
         source = info.get("costs") if given is None else given
-        if isinstance(source, Mapping):
-            known = {**info, **source}
-        elif source is None:
-            known = dict(info)
-        else:
+        known = {**info, **source} if isinstance(source, Mapping) else dict(info)
+        if source is not None and not isinstance(source, Mapping):
             vector = np.atleast_1d(np.asarray(source, dtype=np.float64))
             order = self._declared or self.available_costs
             if vector.shape != (len(order),):
@@ -55,7 +52,7 @@ class ForeignEnv(gym.Wrapper[Any, Any, Any, Any]):
                     f"{self._env_id} gave costs of shape {vector.shape}, but has the cost names "
                     f"{', '.join(order)}; give one cost for each name."
                 )
-            known = {**info, **dict(zip(order, vector, strict=True))}
+            known |= dict(zip(order, vector, strict=True))
         costs = {}
         for name in self.available_costs:
             if name not in known:
@@ -88,13 +85,8 @@ class ForeignEnv(gym.Wrapper[Any, Any, Any, Any]):
             )
         costs = self._named(given, info)
         scalar = costs["cost"] if "cost" in costs else info.get("cost", sum(costs.values()))
-        return (
-            observation,
-            float(reward),
-            bool(terminated),
-            bool(truncated),
-            {**info, "cost": float(scalar), "costs": costs},
-        )
+        info = {**info, "cost": float(scalar), "costs": costs}
+        return observation, float(reward), bool(terminated), bool(truncated), info
 
 
 def _seen_costs(env: gym.Env[Any, Any]) -> tuple[str, ...]:

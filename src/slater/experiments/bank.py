@@ -59,9 +59,7 @@ class KnownPolicy:
 
 
 def judged(row: Mapping[str, Any]) -> list[KnownPolicy]:
-    """The policies of a cell of `worlds` or of `estimates`; none where the past matters or nothing was
-    said.
-    """
+    """Policies of a cell of `worlds` or `estimates`; none where the past matters or nothing was said."""
     from slater.deep.ope.posterior import deviations_at
 
     if not row.get("posterior") or row["posterior"]["past"]:
@@ -106,9 +104,8 @@ def standard_errors(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, F6
         if not row.get("posterior") or row["posterior"]["past"]:
             continue
         for member in row["members"]:
-            kind = (
-                "policies that were searched for" if class_of(member[0]) == "played" else "clones of the log"
-            )
+            played = class_of(member[0]) == "played"
+            kind = "policies that were searched for" if played else "clones of the log"
             if "limit_per_episode" in row:
                 said, true, wide = member[2:4], member[4:6], np.hypot(member[7:9], member[9:11])
             else:
@@ -206,15 +203,13 @@ def rates(
                 over = bool(np.any(policy.truth > policy.limits))
                 room = bool(np.all(policy.truth <= (1.0 - ROOM) * policy.limits))
                 false = word != "abstain" and over == (word == "pass")
-                marks = {"over": over, f"false {word}": false, "room": room,
-                         "room passes": room and word == "pass"}  # fmt: skip
+                passes = room and word == "pass"
+                marks = {"over": over, f"false {word}": false, "room": room, "room passes": passes}
                 count.update([word, *(name for name, so in marks.items() if so)])
             wrong = count["false pass"]
             interval = [share_lower(wrong, len(own), 0.025), share_upper(wrong, len(own), 0.025)]
-            answer.append(
-                {"confidence": confidence, "what": what, "policies": len(own), "interval": interval}
-                | {name: count[name] for name in COUNTED}
-            )
+            record = {"confidence": confidence, "what": what, "policies": len(own), "interval": interval}
+            answer.append(record | {name: count[name] for name in COUNTED})
     return answer
 
 

@@ -38,18 +38,6 @@ from slater.pairs import parse_pair
 from slater.runs import open_run
 from slater.runs.metrics import last_step
 
-__all__ = [
-    "Acting",
-    "AlgorithmSpec",
-    "CellWork",
-    "make_cells",
-    "parse_algorithms",
-    "results",
-    "share_done",
-    "train_or_resume",
-    "ways_of_acting",
-]
-
 #: how policies act where they are measured, see `ways_of_acting`
 Acting = Literal["draws", "likeliest", "published", "both"]
 #: seed of the first evaluation; the seed of a cell is added, so that all algorithms meet the same episodes
@@ -126,37 +114,24 @@ def make_cells(
     `budget_seconds` where time decides; one model for all limits then has the budget of one cell, and unless
     `once`, in a cell of its own, that of all of them. acting: see `ways_of_acting`.
     """
-    return [
-        {
-            "task": source.task,
-            "algorithm": spec.name,
-            "preset": spec.preset,
-            "limits": group,
-            "seed": seed,
-            "settings": dict(spec.settings),
-            "data": source.fingerprint,
-            "source": source.kind,
-            **common,
-            "deterministic": ways_of_acting(spec, acting),
-            **extra,
-        }
-        for source in sources
-        for seed in seeds
-        for spec in specs
-        for group, extra in _groups(
-            spec, list(limits[source.task]), None if once else common.get("budget_seconds")
-        )
-    ]
-
-
-def _groups(
-    spec: AlgorithmSpec, limits: list[str], seconds: float | None
-) -> list[tuple[list[str], dict[str, float]]]:
-    """Limits that a cell holds, and the budget where it is another than the common one."""
-    if not spec.serves_all_limits:
-        return [([limit], {}) for limit in limits]
-    more = seconds is not None and len(limits) > 1
-    return [(limits, {}), *([(limits, {"budget_seconds": seconds * len(limits)})] if more else [])]  # type: ignore[operator]
+    cells = []
+    for source, seed, spec in itertools.product(sources, seeds, specs):
+        own = list(limits[source.task])
+        # limits that a cell holds, and the budget where it is another than the common one
+        groups: list[tuple[list[str], dict[str, float]]] = [([limit], {}) for limit in own]
+        if spec.serves_all_limits:
+            groups = [(own, {})]
+            if not once and "budget_seconds" in common and len(own) > 1:
+                groups.append((own, {"budget_seconds": common["budget_seconds"] * len(own)}))
+        for group, extra in groups:
+            cells.append(
+                {
+                    "task": source.task, "algorithm": spec.name, "preset": spec.preset, "limits": group,
+                    "seed": seed, "settings": dict(spec.settings), "data": source.fingerprint,
+                    "source": source.kind, **common, "deterministic": ways_of_acting(spec, acting), **extra,
+                }
+            )  # fmt: skip
+    return cells
 
 
 def ways_of_acting(spec: AlgorithmSpec, acting: Acting) -> list[bool]:
@@ -217,12 +192,12 @@ class CellWork:
     def command(self, cell: Cell) -> str:
         """The one command that runs this cell alone, in a folder of its own."""
         algorithm = cell["algorithm"] + (f":{cell['preset']}" if cell["preset"] else "")
+        ways = cell["deterministic"]
+        acting = "both" if len(ways) > 1 else "likeliest" if ways[0] else "draws"
         words = [
             "slater", "reproduce", self.experiment, "--data", self.folder, "--tasks", cell["task"],
             "--algorithms", algorithm, "--limits", *cell["limits"], "--seed", str(cell["seed"]),
-            "--seeds", "1", "--episodes", str(cell["episodes"]),
-            "--acting", "both" if len(cell["deterministic"]) > 1
-            else "likeliest" if cell["deterministic"][0] else "draws",
+            "--seeds", "1", "--episodes", str(cell["episodes"]), "--acting", acting,
         ]  # fmt: skip
         words += ["--bare"] * self.bare
         settings: Mapping[str, str] = cell["fitted"] if "fitted" in cell else cell["settings"]
@@ -247,9 +222,7 @@ class CellWork:
         return Path(self.out) / "spent" / folder.name
 
     def _fitted(self, cell: Cell, dataset: Dataset) -> dict[str, str]:
-        """The cell's settings, for as many iterations as its budget holds; one speed for all its seeds and
-        limits.
-        """
+        """The cell's settings for what its budget holds; one speed for all its seeds and limits."""
         limits, most = cell["limits"][:1], budget.authors_steps(cell["algorithm"], cell["preset"])
 
         def settings(steps: int) -> dict[str, str]:
@@ -313,17 +286,12 @@ class CellWork:
             estimates = done.result.per_episode or {}
             found.append(
                 {
-                    "limit": text,
-                    "limit_per_episode": limit,
-                    "deterministic": deterministic,
-                    "horizon": source.horizon,
-                    **scores(source.env, measured, limit),
-                    **measured,
+                    "limit": text, "limit_per_episode": limit, "deterministic": deterministic,
+                    "horizon": source.horizon, **scores(source.env, measured, limit), **measured,
                     "estimated_reward": estimates.get("reward"),
-                    "estimated_cost": estimates.get(dataset.cost_names[0]),
-                    "curve": curve,
+                    "estimated_cost": estimates.get(dataset.cost_names[0]), "curve": curve,
                 }
-            )
+            )  # fmt: skip
         return found, extra
 
 
@@ -363,9 +331,7 @@ def _versions(env: str) -> dict[str, str]:
 
 
 def _code() -> str:
-    """Eight digits of the SHA-256 of what trains and measures: every source file but those of commands,
-    experiments and reports.
-    """
+    """Eight digits of the SHA-256 of every source file but those of commands, experiments and reports."""
     root = Path(__file__).parent.parent
     content = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

@@ -38,9 +38,7 @@ def processor_seconds() -> float:
 
 @dataclass(frozen=True)
 class Speed:
-    """Processor seconds of a run: `fixed` and `per_iteration`, measured on runs of up to `measured`
-    iterations.
-    """
+    """Processor seconds of a run; `measured` is the most iterations that were tried."""
 
     fixed: float
     per_iteration: float

@@ -62,10 +62,8 @@ def measure(
     from slater.deep.engine.finish import log_best
     from slater.runs import open_run
 
-    dataset = load(data)
-    named = dataset
-    if plan.bare:
-        dataset = replace(dataset, source=None, propensity=None)
+    named = load(data)
+    dataset = replace(named, source=None, propensity=None) if plan.bare else named
     if len(dataset.cost_names) != 1:
         raise InputError(f"{data} has {len(dataset.cost_names)} costs; this experiment takes data with one.")
     env = plan.env or dataset.metadata.env_id
@@ -140,9 +138,7 @@ def _cell(
 
 
 def _measured(path: Path, name: list[Any], policy: Any, env: str, episodes: int) -> list[float]:
-    """Mean return, cost and length of a policy over at least `episodes` rollouts, and the standard errors of
-    the first two, kept in `path`.
-    """
+    """Means of return, cost and length over at least `episodes` rollouts, and errors of the first two."""
     from slater.envs import rollout
 
     if known := known_line(path, lambda row: row["policy"] == name and row["episodes"] >= episodes):
@@ -157,9 +153,7 @@ def _measured(path: Path, name: list[Any], policy: Any, env: str, episodes: int)
 
 
 def _errors(said: F64, true: F64, weights: F64, limit: float) -> dict[str, float]:
-    """Errors of the costs' estimates, counted as they would enter a mixture: relative to max(limit, cost),
-    times the limit.
-    """
+    """Errors of costs as they enter a mixture: relative to max(limit, cost), times the limit."""
     counted = (said - true) * limit / np.maximum(limit, true)
     return {
         "rms": float(np.sqrt(np.mean(counted**2))), "bias": float(counted.mean()),
@@ -193,20 +187,18 @@ def summary(cells: Sequence[dict[str, Any]]) -> str:
 
 
 def _coverage(cells: Sequence[dict[str, Any]]) -> list[str]:
-    """A sentence each for return and cost: how often the truth of a kept policy was in its intervals; the
-    rollouts' own error counts in.
-    """
+    """How often the truth of a kept policy was in its intervals; the rollouts' own error counts in."""
     from slater.runs.result import from_log
 
     members = {}
     for row in cells:
         cell = row["cell"]
-        for m in row.get("members", []):
-            game = () if from_log(m[0]) else (cell["limit"], cell["seed"], m[1])
-            members[(cell["data"], m[0], *game)] = m[2:]
-    known = np.array([m for m in members.values() if len(m) > 7])
+        for kind, step, *numbers in row.get("members", []):
+            game = () if from_log(kind) else (cell["limit"], cell["seed"], step)
+            members[(cell["data"], kind, *game)] = numbers
+    known = np.array([numbers for numbers in members.values() if len(numbers) > 7])
     said = []
-    for name, column in (("returns", 0), ("costs", 1)) if len(known) else ():
+    for column, name in enumerate(("returns", "costs") if len(known) else ()):
         wide = np.hypot(known[:, 5 + column], known[:, 7 + column])
         z = np.abs(known[:, 2 + column] - known[:, column]) / np.maximum(wide, 1e-9)
         said.append(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,38 +44,30 @@ LABELS = {
 }
 
 
-def _settings(name: str) -> Iterator[tab.Algorithm]:
-    """The settings of a curve; those with several are chosen among by their true value."""
-    grid = itertools.product((1.0, 2.0, 5.0, 10.0), (2.0, 5.0, 10.0), (2.0, 5.0, 10.0))
-    match name:
-        case "pdca":
-            yield tab.PDCA()
-        case "mbcl":
-            yield tab.MBCL()
-        case "mbcl-released":
-            yield tab.MBCL.preset("released", rounds=100)
-        case "coptidice":
-            yield tab.COptiDICE()
-        case "plugin":
-            yield tab.PlugIn()
-        case "pdca-grid":
-            for step, B, C in grid:
-                yield tab.PDCA(
-                    rounds=GRID_ROUNDS, multiplier_bound=B, step=step, weights=tab.Box(C), mixture="uniform"
-                )
-        case "pdca-paper-grid":
-            for step, B, C in grid:
-                yield tab.PDCA.preset(
-                    "paper", step=step, multiplier_bound=B, weights=tab.PerSampleBox(C), rounds=GRID_ROUNDS
-                )
-        case "mbcl-grid":
-            for B, step in itertools.product((1.0, 2.0, 5.0, 10.0), (0.3, 1.0, 5.0)):
-                yield tab.MBCL(multiplier_bound=B, step=step)
-        case "coptidice-grid":
-            for alpha in (1.0, 0.1, 0.01, 0.001):
-                yield tab.COptiDICE(alpha=alpha)
-        case _:
-            raise ValueError(name)
+_GRID = tuple(itertools.product((1.0, 2.0, 5.0, 10.0), (2.0, 5.0, 10.0), (2.0, 5.0, 10.0)))
+#: the settings of a curve; those with several are chosen among by their true value
+SETTINGS: Mapping[str, Sequence[tab.Algorithm]] = {
+    "pdca": [tab.PDCA()],
+    "mbcl": [tab.MBCL()],
+    "mbcl-released": [tab.MBCL.preset("released", rounds=100)],
+    "coptidice": [tab.COptiDICE()],
+    "plugin": [tab.PlugIn()],
+    "pdca-grid": [
+        tab.PDCA(rounds=GRID_ROUNDS, multiplier_bound=B, step=step, weights=tab.Box(C), mixture="uniform")
+        for step, B, C in _GRID
+    ],
+    "pdca-paper-grid": [
+        tab.PDCA.preset(
+            "paper", step=step, multiplier_bound=B, weights=tab.PerSampleBox(C), rounds=GRID_ROUNDS
+        )
+        for step, B, C in _GRID
+    ],
+    "mbcl-grid": [
+        tab.MBCL(multiplier_bound=B, step=step)
+        for B, step in itertools.product((1.0, 2.0, 5.0, 10.0), (0.3, 1.0, 5.0))
+    ],
+    "coptidice-grid": [tab.COptiDICE(alpha=alpha) for alpha in (1.0, 0.1, 0.01, 0.001)],
+}
 
 
 def cell(settings: Cell) -> Row:
@@ -85,7 +77,7 @@ def cell(settings: Cell) -> Row:
     best = cmdp.solve()
     data = tab.Counts.sample(cmdp, tab.half_optimal_behaviour(cmdp, best), settings["n"], rng)
     outcomes = []
-    for algorithm in _settings(settings["algorithm"]):
+    for algorithm in SETTINGS[settings["algorithm"]]:
         with warnings.catch_warnings():
             # grids hold bounds below the optimal multiplier on purpose
             warnings.simplefilter("ignore")

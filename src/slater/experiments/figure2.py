@@ -17,8 +17,8 @@ from slater.experiments.table2 import Effort
 from slater.experiments.tables import curve_means, facts, labelled, means, with_error
 from slater.jobs.engines import Row
 from slater.report.benchmarks import draw_curves
-from slater.report.curves import markdown_table, write_csv
-from slater.report.html import Section, Table, write_report
+from slater.report.curves import bullets, write_csv
+from slater.report.html import Table, write_report
 
 #: of environments; iterations between rollouts while training
 FAMILY, CURVE_EVERY = "rwrl", 1_000
@@ -48,10 +48,10 @@ CAVEAT = (
 )
 
 
-def write(out: Path, folder: Folder, *, html: bool = True) -> list[Row]:
+def write(out: Path, folder: Folder) -> list[Row]:
     """All outputs for the cells of `folder`, into `out`; returns the final means by task and algorithm.
 
-    figure2.csv (cells), figure2-curves.csv, figure2.md, figure2.png/.svg, report.html (unless not `html`).
+    figure2.csv (cells), figure2-curves.csv, figure2.md, figure2.png/.svg, report.html.
     """
     flat = labelled(folder.rows)
     curves = curve_means(flat, per_step=True)
@@ -59,25 +59,13 @@ def write(out: Path, folder: Folder, *, html: bool = True) -> list[Row]:
     stated = facts(flat, folder.left_out)
     write_cells_csv(out / "figure2.csv", flat)
     write_csv(out / "figure2-curves.csv", curves)
-    draw_curves(out / "figure2", curves, title="Real-World RL suite", cost="per step")
+    picture = draw_curves(out / "figure2", curves, title="Real-World RL suite", cost="per step")
     table = _final(final)
-    text = "\n".join(f"- {sentence}" for sentence in stated)
-    body = "\n\n".join([text, CAVEAT, table.caption, markdown_table(table.header, table.rows)])
-    (out / "figure2.md").write_text(body + "\n")
-    if html:
-        from slater.report.interactive import curves_figure
-
-        sections = [
-            Section("What was run", items=stated),
-            Section(
-                "While training",
-                ["The present policy, run every so many iterations; bars are standard errors over seeds."],
-                figure=curves_figure(curves, cost="per step"), picture=out / "figure2.png",
-            ),
-            Section("What came out", [CAVEAT], tables=[table]),
-            Section("Every cell again", code=[row["command"] for row in folder.rows]),
-        ]  # fmt: skip
-        write_report(out / "report.html", "Figure 2: Real-World RL suite", sections)
+    (out / "figure2.md").write_text(f"{bullets(stated)}\n\n{table.markdown()}\n")
+    write_report(
+        out / "report.html", "Figure 2: Real-World RL suite", stated, {"What came out": table},
+        {"While training": picture}, [row["command"] for row in folder.rows],
+    )  # fmt: skip
     return final
 
 
@@ -98,4 +86,4 @@ def _final(final: Sequence[Row]) -> Table:
         "Task", "data", "algorithm", "limit", "seeds", "reward per episode", "cost per step", "in the paper"
     ]  # fmt: skip
     caption = "The algorithm's output (its mixture) at the end; ± over several seeds; bold: above the limit."
-    return Table(header, rows, caption)
+    return Table(header, rows, f"{CAVEAT}\n\n{caption}")

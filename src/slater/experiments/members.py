@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.errors import InputError
-from slater.runs import LimitRecord, Member, TaskRecord, open_run
+from slater.runs import Member, TaskRecord, open_run
 from slater.runs.evaluations import Evaluation, add_evaluation
 from slater.runs.folder import kept_path
 from slater.runs.result import from_log
@@ -41,7 +41,9 @@ def measure_members(
 
     saved = open_run(folder)
     result, task = saved.result, saved.task
-    limits = _episode_limits(result.limits)
+    if any(limit.episode is None for limit in result.limits):
+        raise InputError("the run knows no horizon, so its limits cannot be stated per episode.")
+    limits = np.array([limit.episode for limit in result.limits], dtype=np.float64)
     costs = [limit.cost for limit in result.limits]
     rows = result.members
     measured = np.zeros((len(rows), 1 + len(limits)))
@@ -91,13 +93,6 @@ def _estimates(rows: Sequence[Member], costs: Sequence[str], task: TaskRecord) -
     if len(found) < len(rows):
         return None
     return np.array([[row[name] for name in ("reward", *costs)] for row in found])
-
-
-def _episode_limits(limits: Sequence[LimitRecord]) -> F64:
-    """The limits per episode, shape (I,)."""
-    if any(limit.episode is None for limit in limits):
-        raise InputError("the run knows no horizon, so its limits cannot be stated per episode.")
-    return np.array([limit.episode for limit in limits], dtype=np.float64)
 
 
 def _named(names: Sequence[str], values: F64) -> dict[str, float]:

@@ -49,9 +49,7 @@ def published() -> tuple[Published, ...]:
 
 
 def published_for(algorithm: str, task: str) -> Published | None:
-    """The figure of one of our algorithms (`pdca:paper`, `cpq`, `cpq:released`, ...) on a task, the mean over
-    limits of 10, 20 and 40, if any.
-    """
+    """The figure of one of our algorithms (as `pdca:paper`) on a task, mean over 10, 20 and 40."""
     from slater.deep import algorithms, find
 
     name, _, preset = algorithm.partition(":")

@@ -18,9 +18,7 @@ State = dict[str, Any]
 
 
 class World(ABC):
-    """A world, vectorised over n episodes; horizon in steps, limits per episode, actions: number of discrete
-    ones, None for continuous.
-    """
+    """n episodes at once; horizon in steps, limits per episode, actions: None where they are continuous."""
 
     horizon: int = 50
     limits: tuple[float, ...] = (0.0,)
@@ -52,9 +50,7 @@ def _chance(z: Any) -> Any:
 
 
 class Wear(World):
-    """Hidden and delayed: acting in the first 30 steps wears; costs come at steps 40 to 49; wear is not
-    seen.
-    """
+    """Acting in the first 30 steps wears, which is not seen; costs come at steps 40 to 49."""
 
     horizon, limits = 50, (6.0,)
 
@@ -119,9 +115,7 @@ class ResonanceNever(Resonance):
 
 
 class Spectrum(World):
-    """Boldness from 0 to 1; incidents are rare, their severity is lognormal, six times as likely in the
-    wet.
-    """
+    """Boldness from 0 to 1; incidents are rare, lognormal in severity, six times as likely in the wet."""
 
     horizon, limits = 40, (2.0,)
 

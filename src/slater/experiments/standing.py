@@ -96,12 +96,17 @@ def limits_of(flat: Sequence[Row]) -> dict[str, set[str]]:
     return found
 
 
-def _by_task(flat: Sequence[Row], label: str) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+def by_task(flat: Sequence[Row]) -> dict[str, dict[str, list[Row]]]:
+    """Label of a method -> task -> rows."""
+    found: dict[str, dict[str, list[Row]]] = {}
     for row in flat:
-        if row["label"] == label:
-            found.setdefault(row["place"], []).append(row)
+        found.setdefault(row["label"], {}).setdefault(row["place"], []).append(row)
     return found
+
+
+def mean_reward(rows: Sequence[Row]) -> float:
+    """Of rows, normalised."""
+    return float(np.mean([row["normalised_reward"] for row in rows]))
 
 
 def standings(flat: Sequence[Row], still: Sequence[str] = ()) -> list[Standing]:
@@ -110,49 +115,39 @@ def standings(flat: Sequence[Row], still: Sequence[str] = ()) -> list[Standing]:
     still: tasks whose behaviours do not move, or on which no limit binds; they do not count.
     """
     rows = [row for row in flat if row["task"] not in still]
-    labels = list(dict.fromkeys(row["label"] for row in rows))
-    tasks = {label: _by_task(rows, label) for label in labels}
-    limits = limits_of(rows)
-    within = {
-        label: [place for place, mine in tasks[label].items() if safe(mine, limits[place])]
-        for label in labels
-    }
-    mean = {
-        (label, place): float(np.mean([row["normalised_reward"] for row in mine]))
-        for label in labels
-        for place, mine in tasks[label].items()
-    }
+    tasks, limits = by_task(rows), limits_of(rows)
+    mean: dict[str, dict[str, float]] = {place: {} for place in limits}  # of those safe there
+    for label, own in tasks.items():
+        for place, mine in own.items():
+            if safe(mine, limits[place]):
+                mean[place][label] = mean_reward(mine)
     found = []
-    for label in labels:
-        best = [
-            place
-            for place in within[label]
-            if mean[label, place] >= max(mean[one, place] for one in labels if place in within[one])
-        ]
-        groups = [np.array([row["normalised_reward"] for row in mine]) for mine in tasks[label].values()]
-        kept = [row["normalised_cost"] <= 1.0 for row in rows if row["label"] == label]
-        found.append(
-            Standing(
-                label, tuple(tasks[label]), tuple(within[label]), tuple(best),
-                interquartile_mean(np.concatenate(groups)), _interval(groups, interquartile_mean),
-                float(np.mean(kept)),
-            )
-        )  # fmt: skip
+    for label, own in tasks.items():
+        within = tuple(place for place in own if label in mean[place])
+        best = tuple(place for place in within if mean[place][label] >= max(mean[place].values()))
+        groups = [np.array([row["normalised_reward"] for row in mine]) for mine in own.values()]
+        kept = float(np.mean([row["normalised_cost"] <= 1.0 for mine in own.values() for row in mine]))
+        reward, interval = interquartile_mean(np.concatenate(groups)), _interval(groups, interquartile_mean)
+        found.append(Standing(label, tuple(own), within, best, reward, interval, kept))
     return sorted(found, key=lambda one: (-len(one.safe), -len(one.best), -one.reward))
 
 
 def differences(flat: Sequence[Row], label: str, still: Sequence[str] = ()) -> list[Difference]:
     """Of one method to every other, in the runs that both have on the same task, limit and seed."""
-    own = {_meeting(row): row for row in flat if row["label"] == label and row["task"] not in still}
+
+    def meeting(row: Row) -> tuple[str, str, int]:
+        return row["place"], row["limit"], row["seed"]
+
+    own = {meeting(row): row for row in flat if row["label"] == label and row["task"] not in still}
     found = []
-    for other in dict.fromkeys(row["label"] for row in flat if row["label"] != label):
-        theirs: dict[str, list[float]] = {}
-        for row in flat:
-            if row["label"] == other and (mine := own.get(_meeting(row))) is not None:
-                gain = mine["normalised_reward"] - row["normalised_reward"]
-                theirs.setdefault(row["place"], []).append(gain)
-        if theirs:
-            groups = [np.array(gains) for gains in theirs.values()]
+    for other, rows in by_task(flat).items():
+        groups = [
+            np.array(gains)
+            for mine in rows.values()
+            if (gains := [own[meeting(row)]["normalised_reward"] - row["normalised_reward"]
+                          for row in mine if meeting(row) in own])
+        ]  # fmt: skip
+        if groups and other != label:
             every = np.concatenate(groups)
             chance = float(np.mean(np.where(every == 0.0, 0.5, every > 0.0)))
             interval = _interval(groups, lambda values: float(np.mean(values)))
@@ -160,10 +155,6 @@ def differences(flat: Sequence[Row], label: str, still: Sequence[str] = ()) -> l
                 Difference(label, other, len(groups), len(every), float(every.mean()), interval, chance)
             )
     return found
-
-
-def _meeting(row: Row) -> tuple[str, str, int]:
-    return row["place"], row["limit"], row["seed"]
 
 
 def sentences(found: Sequence[Standing], against: Sequence[Difference]) -> list[str]:
@@ -198,14 +189,11 @@ def sentences(found: Sequence[Standing], against: Sequence[Difference]) -> list[
 
 def standings_table(found: Sequence[Standing]) -> Table:
     """Standings as a table."""
-    rows = [
-        [
-            one.label, f"{len(one.safe)} of {len(one.tasks)}", ", ".join(one.safe) or "none",
-            str(len(one.best)), f"{one.reward:.3f} ({one.interval[0]:.3f} to {one.interval[1]:.3f})",
-            f"{one.kept:.0%}",
-        ]
-        for one in found
-    ]  # fmt: skip
+    rows = []
+    for one in found:
+        safe_on, (low, high) = f"{len(one.safe)} of {len(one.tasks)}", one.interval
+        reward, kept = f"{one.reward:.3f} ({low:.3f} to {high:.3f})", f"{one.kept:.0%}"
+        rows.append([one.label, safe_on, ", ".join(one.safe) or "none", str(len(one.best)), reward, kept])
     caption = (
         "Safe: run at each one of the limits, with a mean cost within it. Best: most reward of those safe. "
         "Reward: interquartile mean over runs, 95% interval of a bootstrap over tasks and runs, safe or not."

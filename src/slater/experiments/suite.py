@@ -25,7 +25,7 @@ from slater.report.curves import write_csv
 class BenchmarkPlan:
     """What to run. tasks by name; limits by task, as texts; algorithms as `NAME[:PRESET]`.
 
-    seeds: all of them; steps: gradient iterations; episodes: of the measurement, per policy
+    steps: gradient iterations; episodes: of the measurement, per policy
     seconds: processor time of a cell instead of steps (`slater.experiments.budget`), without rollouts while
     training
     curve_every, curve_episodes: iterations between rollouts while training, and their episodes
@@ -89,12 +89,13 @@ def run_plan(experiment: str, plan: BenchmarkPlan, out: Path) -> Folder:
         sources = [bare_copy(source, out / "data") for source in sources]
     for sentence in left_out:
         Console(stderr=True).print(sentence, highlight=False)
-    common = {
+    every = None if timed else plan.curve_every
+    common: dict[str, Any] = {
         "episodes": plan.episodes,
-        "curve_every": None if timed else plan.curve_every,
+        "curve_every": every,
         "curve_episodes": plan.curve_episodes,
-        **({"budget_seconds": plan.seconds} if timed else {}),
     }
+    common |= {"budget_seconds": plan.seconds} if timed else {}
     cells = make_cells(sources, specs, plan.limits, plan.seeds, common, plan.acting, once=plan.once)
     # whole paths: a worker on a cluster may stand in another folder
     at = tuple(replace(source, path=whole(source.path)) for source in sources)
@@ -107,21 +108,14 @@ def run_plan(experiment: str, plan: BenchmarkPlan, out: Path) -> Folder:
                 f"failed: {row['failed']}"
             )
             Console(stderr=True).print(left_out[-1], highlight=False)
-    write_settings(
-        out,
-        experiment,
-        {
-            "tasks": [source.task for source in sources],
-            "limits": {source.task: list(plan.limits[source.task]) for source in sources},
-            "algorithms": {spec.text: dict(spec.settings) for spec in specs},
-            "seeds": list(plan.seeds),
-            "steps": None if timed else plan.steps,
-            "acting": plan.acting,
-            **common,
-            "data": {source.task: vars(source) for source in sources},
-            "left_out": left_out,
-        },
-    )
+    settings = {
+        "tasks": [source.task for source in sources],
+        "limits": {source.task: list(plan.limits[source.task]) for source in sources},
+        "algorithms": {spec.text: dict(spec.settings) for spec in specs},
+        "seeds": list(plan.seeds), "steps": None if timed else plan.steps, "acting": plan.acting, **common,
+        "data": {source.task: vars(source) for source in sources}, "left_out": left_out,
+    }  # fmt: skip
+    write_settings(out, experiment, settings)
     failed = sum("failed" in row for row in rows)
     return Folder(experiment, finished_rows(out), left_out, failed)
 
@@ -149,9 +143,7 @@ def _read(folder: Path) -> Folder:
 
 def write_cells_csv(path: Path, flat: Sequence[Row]) -> None:
     """One line per cell and limit, without curves; settings and versions as JSON."""
-    lines = []
-    for row in flat:
-        line = {name: value for name, value in row.items() if name != "curve"}
-        line["settings"], line["versions"] = json.dumps(row["settings"]), json.dumps(row["versions"])
-        lines.append(line)
+    lines = [{**row, **{name: json.dumps(row[name]) for name in ("settings", "versions")}} for row in flat]
+    for line in lines:
+        del line["curve"]
     write_csv(path, lines)

@@ -14,18 +14,28 @@ from pathlib import Path
 
 from slater.collect.benchmark import BENCHMARKS
 from slater.experiments.published import STATUS, published, published_for
-from slater.experiments.standing import differences, limits_of, safe, sentences, standings, standings_table
+from slater.experiments.standing import (
+    by_task,
+    differences,
+    limits_of,
+    mean_reward,
+    safe,
+    sentences,
+    standings,
+    standings_table,
+)
 from slater.experiments.suite import Folder, write_cells_csv
 from slater.experiments.tables import curve_means, facts, labelled, means, with_error
 from slater.experiments.task_data import SAMPLE
 from slater.jobs.engines import Row
 from slater.report.benchmarks import draw_curves, draw_plane
-from slater.report.curves import markdown_table, write_csv
-from slater.report.html import Section, Table, write_report
+from slater.report.curves import bullets, write_csv
+from slater.report.html import Table, write_report
 
 #: of environments; iterations between rollouts while training
 FAMILY, CURVE_EVERY = "bullet", 2_500
 LIMITS = ("10", "20", "40")
+TASKS = ("AntCircle", "AntRun", "BallCircle", "BallRun", "CarCircle", "CarRun", "DroneCircle", "DroneRun")
 ALGORITHMS = ("pdca", "pdca:paper", "bc", "bc-safe", "coptidice", "cpq", "cdt", "bcq-lag", "bear-lag")
 
 #: what the published figures are, said wherever they stand
@@ -34,17 +44,11 @@ CAVEAT = (
     "whose data are not DSRL's are normalised by the same constants but come from other data, so they are "
     "not comparable with them cell by cell."
 )
-ESTIMATES = (
-    "The cost per episode of each mixture, estimated from the data at the end of training, against what the "
-    "simulator gave. Below the line an estimate is too low, which is what breaks a limit."
-)
 
 
 @dataclass(frozen=True)
 class Effort:
-    """A size of the experiment: tasks, limits per episode, seeds, iterations, episodes, data folder; minutes
-    of one core instead of iterations, where time decides.
-    """
+    """A size; limits and data as texts, minutes of one core instead of steps where time decides."""
 
     tasks: tuple[str, ...]
     limits: tuple[str, ...]
@@ -60,48 +64,36 @@ class Effort:
 BUDGETS: Mapping[str, Effort] = {
     "quick": Effort(("BallCircle",), ("20",), 1, 5_500, 5, SAMPLE),
     "small": Effort(("BallRun", "BallCircle", "CarRun", "CarCircle"), LIMITS, 1, 30_000, 20, "data"),
-    "paper": Effort(
-        ("AntCircle", "AntRun", "BallCircle", "BallRun", "CarCircle", "CarRun"),
-        LIMITS,
-        3,
-        100_000,
-        20,
-        "data",
-    ),
-    "equal": Effort(
-        ("AntCircle", "AntRun", "BallCircle", "BallRun", "CarCircle", "CarRun", "DroneCircle", "DroneRun"),
-        ("5", *LIMITS),
-        1,
-        1,
-        20,
-        "data",
-        3.0,
-    ),
+    "paper": Effort(TASKS[:6], LIMITS, 3, 100_000, 20, "data"),
+    "equal": Effort(TASKS, ("5", *LIMITS), 1, 1, 20, "data", 3.0),
 }
 
 
-def write(out: Path, folder: Folder, *, html: bool = True) -> list[Row]:
+def write(out: Path, folder: Folder) -> list[Row]:
     """All outputs for the cells of `folder`, into `out`; returns the means by task and algorithm.
 
     table2.csv (cells), table2-means.csv, table2.md, table2.png/.svg (the plane), curves-limit*.png/.svg,
-    report.html (unless not `html`).
+    report.html.
     """
     flat = labelled(folder.rows)
     average = means(flat, "place", "source", "label")
-    single = means(flat, "place", "source", "label", "limit")
     stated = facts(flat, folder.left_out)
     write_cells_csv(out / "table2.csv", flat)
     write_csv(out / "table2-means.csv", average)
-    title = "Bullet Safety Gym: reward and cost, mean over limits and seeds"
-    draw_plane(out / "table2", average, title=title)
+    draw_plane(
+        out / "table2", average, title="Bullet Safety Gym: reward and cost, mean over limits and seeds"
+    )
+    pictures = {"Reward against cost: left of the line a mixture keeps its limit": out / "table2.svg"}
     curves = curve_means(flat, per_step=False)
     for limit in dict.fromkeys(row["limit"] for row in curves):
-        draw_curves(
-            out / f"curves-limit{limit}", [row for row in curves if row["limit"] == limit],
-            title=f"Limit {limit} per episode, rollouts while training", cost="per episode",
+        title = f"Limit {limit} per episode, rollouts while training"
+        pictures[title] = draw_curves(
+            out / f"curves-limit{limit}", [row for row in curves if row["limit"] == limit], title=title,
+            cost="per episode",
         )  # fmt: skip
-    tables = [_paper_layout(average), _ranking(flat), _beside_published(average), _by_limit(single)]
-    still = _still(flat)
+    # tasks whose behaviours do not do the task, in this project's own data
+    own = {row["task"] for row in flat if row["source"] == "own"}
+    still = [task for task in sorted(own) if not BENCHMARKS[task.lower()].moves]
     found = standings(flat, still)
     answer = sentences(found, differences(flat, found[0].label, still)) if found else []
     if still:
@@ -109,41 +101,20 @@ def write(out: Path, folder: Folder, *, html: bool = True) -> list[Row]:
             f"{', '.join(still)}: left out of these counts, since the policies of the log do not do the "
             "task; its numbers are in the tables."
         )
-    tables.insert(0, standings_table(found))
-    (out / "table2.md").write_text(_markdown(tables, stated, answer))
-    if html:
-        from slater.report.interactive import curves_figure, estimates_figure, plane_figure
-
-        estimated = [row for row in flat if row["estimated_cost"] is not None]
-
-        sections = [
-            Section("Who is safe, and who is best of those", answer, tables=tables[:1]),
-            Section(
-                "Reward against cost",
-                ["Each point is a trained policy; left of the line it keeps its limit."],
-                figure=plane_figure(flat), picture=out / "table2.png", tables=tables[1:3],
-            ),
-            *(
-                [
-                    Section(
-                        "While training", figure=curves_figure(curves, cost="per episode"),
-                        picture=next(iter(sorted(out.glob("curves-limit*.png")))),
-                    )
-                ]
-                if curves
-                else []
-            ),
-            *(
-                [Section("Estimates against the simulator", [ESTIMATES], figure=estimates_figure(estimated))]
-                if estimated
-                else []
-            ),
-            Section("Limit by limit", tables=tables[4:]),
-            Section("Beside published figures", [CAVEAT], tables=[tables[3], _published(average)]),
-            Section("What was run", items=stated),
-            Section("Every cell again", code=[row["command"] for row in folder.rows]),
-        ]  # fmt: skip
-        write_report(out / "report.html", "Table 2: Bullet Safety Gym", sections)
+    tables = {
+        "Who is safe, and who is best of those": standings_table(found),
+        "Tasks and algorithms": _paper_layout(average),
+        "Task by task": _ranking(flat),
+        "Beside published figures": _beside_published(average),
+        "Limit by limit": _by_limit(means(flat, "place", "source", "label", "limit")),
+    }
+    parts = [bullets(answer), *(table.markdown() for table in tables.values()), bullets(stated)]
+    (out / "table2.md").write_text("\n\n".join(parts) + "\n")
+    write_report(
+        out / "report.html", "Table 2: Bullet Safety Gym", [*answer, *stated],
+        tables | {"All published figures": _published(average)}, pictures,
+        [row["command"] for row in folder.rows],
+    )  # fmt: skip
     return average
 
 
@@ -163,63 +134,42 @@ def _with_errors(row: Row, runs: int) -> tuple[str, str]:
 def _paper_layout(average: Sequence[Row]) -> Table:
     """Tasks down, algorithms across, R and C each, as in the paper."""
     labels = list(dict.fromkeys(row["label"] for row in average))
+    found = {(row["place"], row["label"]): row for row in average}
     rows = []
     for place, source in dict.fromkeys((row["place"], row["source"]) for row in average):
         cells = [place, source]
-        for label in labels:
-            found = [row for row in average if (row["place"], row["label"]) == (place, label)]
-            cells += (
-                [f"{found[0]['normalised_reward_mean']:.2f}", _cost(found[0]["normalised_cost_mean"])]
-                if found
-                else ["", ""]
-            )
+        for row in (found.get((place, label)) for label in labels):
+            cells += [""] * 2 if row is None else [
+                f"{row['normalised_reward_mean']:.2f}", _cost(row["normalised_cost_mean"])
+            ]  # fmt: skip
         rows.append(cells)
     header = ["Task", "data", *(f"{label} {letter}" for label in labels for letter in ("R", "C"))]
     caption = "R: normalised reward, C: cost / limit, means over limits and seeds; bold: above the limit."
     return Table(header, rows, caption)
 
 
-def _still(flat: Sequence[Row]) -> list[str]:
-    """Tasks whose behaviours do not do the task, in this project's own data."""
-    own = {row["task"] for row in flat if row["source"] == "own"}
-    return [task for task in sorted(own) if not BENCHMARKS[task.lower()].moves]
-
-
 def _ranking(flat: Sequence[Row]) -> Table:
-    rows, limits = [], limits_of(flat)
-    for place in limits:
-        here = [row for row in flat if row["place"] == place]
-        labels = list(dict.fromkeys(row["label"] for row in here))
-        kept = {label: [row for row in here if row["label"] == label] for label in labels}
-        best = {
-            label: sum(row["normalised_reward"] for row in mine) / len(mine)
-            for label, mine in kept.items()
-            if safe(mine, limits[place])
-        }
+    rows, methods = [], by_task(flat)
+    for place, limits in limits_of(flat).items():
+        here = {label: mine[place] for label, mine in methods.items() if place in mine}
+        best = {label: mean_reward(mine) for label, mine in here.items() if safe(mine, limits)}
         names = ", ".join(f"{label} {best[label]:.2f}" for label in sorted(best, key=lambda one: -best[one]))
-        rows.append([place, names or "none", f"{len(best)} of {len(labels)}"])
+        rows.append([place, names or "none", f"{len(best)} of {len(here)}"])
     return Table(["Task", "within every limit, by reward", "safe"], rows)
 
 
 def _beside_published(average: Sequence[Row]) -> Table:
     rows = []
     for row in average:
-        task = row["place"].partition(" [")[0]
-        other = published_for(row["algorithm"], task)
-        theirs = (
-            ["", "", ""]
-            if other is None
-            else [f"{other.reward:.2f}", _cost(other.cost), f"{STATUS[other.status]}; limits {other.limits}"]
-        )
-        rows.append(
-            [
-                row["place"], row["source"], row["label"],
-                *_with_errors(row, row["repeats"]),
-                f"{row['repeats']} (limits {row['limits']}; seeds: {row['seeds']})", *theirs,
-            ]
-        )  # fmt: skip
+        theirs, other = [""] * 3, published_for(row["algorithm"], row["place"].partition(" [")[0])
+        if other is not None:
+            source = f"{STATUS[other.status]}; limits {other.limits}"
+            theirs = [f"{other.reward:.2f}", _cost(other.cost), source]
+        runs = f"{row['repeats']} (limits {row['limits']}; seeds: {row['seeds']})"
+        measured = _with_errors(row, row["repeats"])
+        rows.append([row["place"], row["source"], row["label"], *measured, runs, *theirs])
     header = ["Task", "data", "algorithm", "R", "C", "runs", "published R", "published C", "from"]
-    return Table(header, rows, "± is the standard error over runs (limits and seeds together).")
+    return Table(header, rows, f"{CAVEAT}\n\n± is the standard error over runs (limits and seeds together).")
 
 
 def _by_limit(single: Sequence[Row]) -> Table:
@@ -242,15 +192,4 @@ def _published(average: Sequence[Row]) -> Table:
         for one in published()
         if one.task in tasks
     ]
-    return Table(["Task", "algorithm", "limits", "R", "C", "from"], sorted(rows), "All published figures.")
-
-
-def _markdown(tables: Sequence[Table], stated: Sequence[str], answer: Sequence[str]) -> str:
-    """The Markdown file: the answer, then the tables, then what was run."""
-    parts = ["\n".join(f"- {text}" for text in answer)]
-    for table in tables:
-        if "published R" in table.header:
-            parts.append(CAVEAT)
-        parts += [table.caption] * bool(table.caption) + [markdown_table(table.header, table.rows)]
-    parts.append("\n".join(f"- {text}" for text in stated))
-    return "\n\n".join(parts) + "\n"
+    return Table(["Task", "algorithm", "limits", "R", "C", "from"], sorted(rows))

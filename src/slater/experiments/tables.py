@@ -24,14 +24,14 @@ def labelled(rows: Sequence[Row]) -> list[Row]:
     place, so that nothing different is ever averaged.
     """
     flat = sorted(results(rows), key=_order)
-    tasks: dict[str, list[str]] = {}
+    data: dict[str, set[str]] = {}
     variants: dict[str, list[dict[str, str]]] = {}
     for row in flat:
-        _add(tasks.setdefault(row["task"], []), row["data"])
-        _add(variants.setdefault(algorithm_of(row), []), _distinguishing(row))
+        data.setdefault(row["task"], set()).add(row["data"])
+        variants.setdefault(algorithm_of(row), []).append(_distinguishing(row))
     for row in flat:
-        several = tasks[row["task"]]
-        row["place"] = row["task"] if len(several) == 1 else f"{row['task']} [{row['data'][:8]}]"
+        alone = len(data[row["task"]]) == 1
+        row["place"] = row["task"] if alone else f"{row['task']} [{row['data'][:8]}]"
         row["label"] = _label(row, variants[algorithm_of(row)])
     return flat
 
@@ -52,30 +52,20 @@ def _distinguishing(row: Row) -> dict[str, str]:
     return {**row["settings"], **how, "slater": row["versions"]["slater"]}
 
 
-def _name(algorithm: str) -> str:
-    """As its class says it; rows may be of an algorithm that is no longer installed."""
+def _label(row: Row, variants: Sequence[dict[str, str]]) -> str:
+    """Rows may be of an algorithm that is no longer installed."""
     from slater.deep import algorithms, find
 
-    return find(algorithm).label if algorithm in algorithms() else algorithm
-
-
-def _label(row: Row, variants: Sequence[dict[str, str]]) -> str:
-    algorithm: str = row["algorithm"]
-    name = _name(algorithm)
-    notes: list[str] = [row["preset"]] if row["preset"] else []
-    own = _distinguishing(row)
-    differing = (
-        key
+    name: str = row["algorithm"]
+    if name in algorithms():
+        name = find(name).label
+    own, notes = _distinguishing(row), [row["preset"]] if row["preset"] else []
+    notes += [
+        f"{key}={own.get(key, 'default')}"
         for key in dict.fromkeys(key for variant in variants for key in variant)
         if len({variant.get(key) for variant in variants}) > 1
-    )
-    notes += [f"{key}={own.get(key, 'default')}" for key in differing]
+    ]
     return f"{name} ({', '.join(notes)})" if notes else name
-
-
-def _add(seen: list[Any], value: Any) -> None:
-    if value not in seen:
-        seen.append(value)
 
 
 def curve_means(flat: Sequence[Row], *, per_step: bool) -> list[Row]:
@@ -83,22 +73,13 @@ def curve_means(flat: Sequence[Row], *, per_step: bool) -> list[Row]:
 
     `return` per episode; `cost` and `bound`, the limit, per episode or per step.
     """
-    points = [
-        {
-            "place": row["place"],
-            "label": row["label"],
-            "algorithm": row["algorithm"],
-            "limit": row["limit"],
-            "bound": row["limit_per_episode"] / (row["horizon"] if per_step else 1),
-            "step": step,
-            "return": reward,
-            "cost": cost / (row["horizon"] if per_step else 1),
-        }
-        for row in flat
-        for step, reward, cost in row["curve"]
-    ]
-    by = ("place", "label", "algorithm", "limit", "bound", "step")
-    return summarise(points, by=by, values=("return", "cost"))
+    what, points = ("place", "label", "algorithm", "limit"), []
+    for row in flat:
+        unit = row["horizon"] if per_step else 1
+        here = {name: row[name] for name in what} | {"bound": row["limit_per_episode"] / unit}
+        for step, reward, cost in row["curve"]:
+            points.append({**here, "step": step, "return": reward, "cost": cost / unit})
+    return summarise(points, by=(*what, "bound", "step"), values=("return", "cost"))
 
 
 def means(flat: Sequence[Row], *by: str) -> list[Row]:
@@ -126,10 +107,9 @@ def facts(flat: Sequence[Row], left_out: Sequence[str]) -> list[str]:
     sentences = []
     for label in dict.fromkeys(row["label"] for row in flat):
         mine = [row for row in flat if row["label"] == label]
-        settings = {k: v for k, v in mine[0]["settings"].items() if k != "steps"}
         text = f"{label}: {_length(mine)}, seeds {_seeds(mine)}"
-        if settings:
-            text += ", settings " + ", ".join(f"{name}={value}" for name, value in settings.items())
+        if settings := [f"{name}={x}" for name, x in mine[0]["settings"].items() if name != "steps"]:
+            text += ", settings " + ", ".join(settings)
         states = sorted({str(row["versions"].get("code")) for row in mine})
         if len(states) > 1:
             text += f"; its cells were made by {len(states)} states of the code ({', '.join(states)})"
@@ -142,8 +122,7 @@ def facts(flat: Sequence[Row], left_out: Sequence[str]) -> list[str]:
         for row in flat
     }
     sentences.append(f"Measured in the simulator: {'; '.join(sorted(how))} actions.")
-    versions = sorted({json.dumps(row["versions"]) for row in flat})
-    for text in versions:
+    for text in sorted({json.dumps(row["versions"]) for row in flat}):
         words = ", ".join(f"{name} {version}" for name, version in json.loads(text).items())
         sentences.append(f"Versions: {words}.")
     machines = ", ".join(sorted({row["machine"] for row in flat}))

@@ -24,8 +24,11 @@ from slater.errors import InputError
 Kind = Literal["DSRL", "own", "sample"]
 
 #: where the data of a kind come from, in words for a table
-OWN = "this project's own data (slater collect)"
-KINDS: dict[str, str] = {"DSRL": "DSRL's published data", "own": OWN, "sample": "the sample that ships here"}
+KINDS: dict[Kind, str] = {
+    "DSRL": "DSRL's published data",
+    "own": "this project's own data (slater collect)",
+    "sample": "the sample that ships here",
+}
 
 #: words that stand instead of a folder: the dataset in the package, and DSRL's files, downloaded once
 SAMPLE, PUBLISHED = "sample", "dsrl"
@@ -117,13 +120,5 @@ def _describe(task: str, path: str | Path, kind: Kind) -> TaskData:
     stated = (dataset.metadata.env_id or TASK_ENVS[task]).partition("?")[0]
     if stated in IDS and stated != TASK_ENVS[task]:
         raise InputError(f"{path} says that it is from {stated}, not from {TASK_ENVS[task]}.")
-    return TaskData(
-        task=task,
-        path=str(path),
-        kind=kind,
-        fingerprint=dataset.fingerprint,
-        env=TASK_ENVS[task],
-        episodes=len(dataset.episodes),
-        rows=len(dataset),
-        horizon=dataset.horizon,
-    )
+    sizes = len(dataset.episodes), len(dataset), dataset.horizon
+    return TaskData(task, str(path), kind, dataset.fingerprint, TASK_ENVS[task], *sizes)

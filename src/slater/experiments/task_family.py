@@ -33,8 +33,9 @@ class RandomTask(World):
     hidden: whether the disturbance is not seen, so that the past matters
     """
 
-    #: numbers that an action has where it is continuous
+    #: numbers that an action has where it is continuous, and what of the state is seen, unless `seen` says
     dims: ClassVar[int] = 1
+    sees: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, number: int) -> None:
         rng = np.random.default_rng([2026, number])
@@ -65,9 +66,9 @@ class RandomTask(World):
     def first(self, n: int, rng: Rng) -> State:
         """First states, without context `c` and disturbance `w`."""
 
-    @abstractmethod
     def seen(self, s: State) -> list[NDArray[Any]]:
         """Columns of the observation, (n,) or (n, k) each, the one that operators react to first."""
+        return [s[name] for name in self.sees]
 
     @abstractmethod
     def reading(self, o: F64) -> F64:
@@ -75,9 +76,7 @@ class RandomTask(World):
 
     @abstractmethod
     def move(self, s: State, a: F64, rng: Rng) -> tuple[F64, F64]:
-        """Moves the state by actions (n, dims) in -1 to 1; the reward and two signals that costs watch,
-        (n, 2).
-        """
+        """Moves the state by actions (n, dims) in -1 to 1; reward, two signals that costs watch (n, 2)."""
 
     # --- the world
 
@@ -185,6 +184,7 @@ class RandomTask(World):
 class Linear(RandomTask):
     """A stable linear system of two to five states; watched: how far it leaves the middle, and effort."""
 
+    sees: ClassVar[tuple[str, ...]] = ("x",)
     dims: ClassVar[int] = 2
 
     def draw(self, rng: Rng) -> None:
@@ -197,9 +197,6 @@ class Linear(RandomTask):
 
     def first(self, n: int, rng: Rng) -> State:
         return {"x": 0.5 * rng.normal(size=(n, len(self.A)))}
-
-    def seen(self, s: State) -> list[NDArray[Any]]:
-        return [s["x"]]
 
     def reading(self, o: F64) -> F64:
         return np.tanh(o[:, :2])
@@ -216,14 +213,13 @@ class Linear(RandomTask):
 class Service(RandomTask):
     """A queue served at a rate; watched: the backlog and energy."""
 
+    sees: ClassVar[tuple[str, ...]] = ("q",)
+
     def draw(self, rng: Rng) -> None:
         self.arrivals, self.fastest = rng.uniform(1.0, 4.0), rng.uniform(4.0, 8.0)
 
     def first(self, n: int, rng: Rng) -> State:
         return {"q": rng.poisson(self.arrivals, n).astype(np.float64)}
-
-    def seen(self, s: State) -> list[NDArray[Any]]:
-        return [s["q"]]
 
     def reading(self, o: F64) -> F64:
         return np.tanh(o[:, :1] / self.arrivals - 1.5)
@@ -240,14 +236,13 @@ class Service(RandomTask):
 class Reservoir(RandomTask):
     """Water that is held and released; watched: floods and releases that are too small."""
 
+    sees: ClassVar[tuple[str, ...]] = ("v",)
+
     def draw(self, rng: Rng) -> None:
         self.inflow, self.gust, self.asked = rng.uniform([0.1, 0.3, 0.4], [0.2, 0.9, 1.0])
 
     def first(self, n: int, rng: Rng) -> State:
         return {"v": rng.uniform(0.3, 0.7, n)}
-
-    def seen(self, s: State) -> list[NDArray[Any]]:
-        return [s["v"]]
 
     def reading(self, o: F64) -> F64:
         return 3 * (o[:, :1] - 0.5)
@@ -291,14 +286,13 @@ class Stock(RandomTask):
 class Heating(RandomTask):
     """A room and its walls; watched: energy and overheating."""
 
+    sees: ClassVar[tuple[str, ...]] = ("x", "wall")
+
     def draw(self, rng: Rng) -> None:
         self.loss, self.wall, self.power = rng.uniform([0.05, 0.1, 1.0], [0.2, 0.4, 3.0])
 
     def first(self, n: int, rng: Rng) -> State:
         return {"x": 18 + rng.normal(size=n), "wall": 15 + rng.normal(size=n)}
-
-    def seen(self, s: State) -> list[NDArray[Any]]:
-        return [s["x"], s["wall"]]
 
     def reading(self, o: F64) -> F64:
         return np.tanh((20 - o[:, :1]) / 2)
@@ -314,15 +308,14 @@ class Heating(RandomTask):
 class Charging(RandomTask):
     """A battery that trades at a price; watched: deep discharge and heat."""
 
+    sees: ClassVar[tuple[str, ...]] = ("price", "soc", "heat")
+
     def draw(self, rng: Rng) -> None:
         self.speed, self.cooling = rng.uniform(0.05, 0.25), rng.uniform(0.6, 0.9)
         self.price = rng.uniform(0.2, 0.6)
 
     def first(self, n: int, rng: Rng) -> State:
         return {"soc": rng.uniform(0.3, 0.9, n), "heat": np.zeros(n), "price": rng.normal(size=n)}
-
-    def seen(self, s: State) -> list[NDArray[Any]]:
-        return [s["price"], s["soc"], s["heat"]]
 
     def reading(self, o: F64) -> F64:
         return np.tanh(o[:, :1])
@@ -340,15 +333,14 @@ class Charging(RandomTask):
 class Dosing(RandomTask):
     """Patients who get better by doses; watched: load on the frail, and doses."""
 
+    sees: ClassVar[tuple[str, ...]] = ("ill", "load")
+
     def draw(self, rng: Rng) -> None:
         self.effect, self.clears = rng.uniform(0.05, 0.25), rng.uniform(0.4, 0.85)
         self.relapse = rng.uniform(0.05, 0.2)
 
     def first(self, n: int, rng: Rng) -> State:
         return {"ill": rng.gamma(2.0, 1.0, n), "load": np.zeros(n)}
-
-    def seen(self, s: State) -> list[NDArray[Any]]:
-        return [s["ill"], s["load"]]
 
     def reading(self, o: F64) -> F64:
         return np.tanh((o[:, :1] - 1.5) / 1.5)
@@ -365,14 +357,13 @@ class Dosing(RandomTask):
 class Hauling(RandomTask):
     """A vehicle on a road that is wet or dry; watched: speed in the wet, and fuel."""
 
+    sees: ClassVar[tuple[str, ...]] = ("wet", "v")
+
     def draw(self, rng: Rng) -> None:
         self.inertia, self.rain, self.slip = rng.uniform([0.3, 0.1, 0.5], [0.9, 0.5, 3.0])
 
     def first(self, n: int, rng: Rng) -> State:
         return {"v": np.zeros(n), "wet": (rng.random(n) < self.rain).astype(np.float64)}
-
-    def seen(self, s: State) -> list[NDArray[Any]]:
-        return [s["wet"], s["v"]]
 
     def reading(self, o: F64) -> F64:
         return 0.5 - o[:, :1]

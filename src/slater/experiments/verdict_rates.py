@@ -20,7 +20,7 @@ from slater.certify.rollouts import judge_episodes
 from slater.experiments.verdict_worlds import FINITE, LOGS, SUMS, finite
 from slater.jobs.cells import run_cells, write_settings
 from slater.jobs.engines import Cell, Row
-from slater.report.curves import write_csv
+from slater.report.curves import grouped, write_csv
 
 SIZES, QUICK_SIZES = (30, 100, 300, 1000, 3000), (30, 300)
 CONFIDENCES = (0.9, 0.95)
@@ -80,26 +80,17 @@ def cell(settings: Cell) -> Row:
 
 def tabulate(rows: Sequence[Row]) -> list[Row]:
     """One line per evidence, world, size and confidence, with exact 95% intervals."""
-    groups: dict[tuple[Any, ...], list[tuple[int, Row]]] = {}
-    for row in rows:
-        for one in row["rates"]:
-            key = (row["evidence"], row["world"], row["n"], one["confidence"])
-            groups.setdefault(key, []).append((row["draws"], one))
-    table = []
-    for (evidence, world, n, confidence), found in sorted(groups.items()):
-        draws = sum(count for count, _ in found)
-        low, high, passed = (sum(one[k] for _, one in found) for k in ("too_low", "too_high", "passed"))
-        table.append(
-            {
-                "evidence": evidence, "world": world, "n": n, "confidence": confidence, "draws": draws,
-                "false_pass": low / draws, "false_pass_low": share_lower(low, draws, 0.025),
-                "false_pass_high": share_upper(low, draws, 0.025), "false_fail": high / draws,
-                "false_fail_low": share_lower(high, draws, 0.025),
-                "false_fail_high": share_upper(high, draws, 0.025),
-                "pass_at_twice_the_cost": passed / draws,
-                "upper_over_truth": float(np.median([one["upper_over_truth"] for _, one in found])),
-            }
-        )  # fmt: skip
+    by, table = ("evidence", "world", "n", "confidence"), []
+    for key, found in sorted(grouped([{**row, **one} for row in rows for one in row["rates"]], by).items()):
+        draws, passed = (sum(one[name] for one in found) for name in ("draws", "passed"))
+        line = dict(zip(by, key, strict=True)) | {"draws": draws}
+        for name, counted in (("false_pass", "too_low"), ("false_fail", "too_high")):
+            count = sum(one[counted] for one in found)
+            line |= {name: count / draws, f"{name}_low": share_lower(count, draws, 0.025)}
+            line[f"{name}_high"] = share_upper(count, draws, 0.025)
+        line["pass_at_twice_the_cost"] = passed / draws
+        line["upper_over_truth"] = float(np.median([one["upper_over_truth"] for one in found]))
+        table.append(line)
     return table
 
 
@@ -122,15 +113,11 @@ def run(out: Path, *, quick: bool, repeats: int | None = None, workers: int | No
 
 def _worst(table: Sequence[Row]) -> list[Row]:
     """By evidence, size and confidence: the worst world's rates, and the mean share of passes."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in table:
-        groups.setdefault((row["evidence"], row["n"], row["confidence"]), []).append(row)
+    by = ("evidence", "n", "confidence")
     return [
-        {
-            "evidence": evidence, "n": n, "confidence": confidence, "worlds": len(rows),
-            "false_pass": max(row["false_pass"] for row in rows),
-            "false_fail": max(row["false_fail"] for row in rows),
-            "pass_at_twice_the_cost": float(np.mean([row["pass_at_twice_the_cost"] for row in rows])),
-        }
-        for (evidence, n, confidence), rows in groups.items()
-    ]  # fmt: skip
+        dict(zip(by, key, strict=True))
+        | {"worlds": len(rows)}
+        | {name: max(row[name] for row in rows) for name in ("false_pass", "false_fail")}
+        | {"pass_at_twice_the_cost": float(np.mean([row["pass_at_twice_the_cost"] for row in rows]))}
+        for key, rows in grouped(table, by).items()
+    ]

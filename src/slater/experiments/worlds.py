@@ -8,6 +8,7 @@ the processor time of one core, all in. A run is *wrong* if it says "within" and
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,9 +34,7 @@ WRONG = 1.05
 def played(
     world: World, act: Callable[[NDArray[np.float32], Rng], NDArray[Any]], n: int, rng: Rng
 ) -> list[NDArray[Any]]:
-    """N episodes of `act(obs, rng)`: observations, actions, rewards, costs, next observations, (n, T,
-    ...).
-    """
+    """Observations, actions, rewards, costs, next ones of n episodes of `act(obs, rng)`, (n, T, ...)."""
     s, found = world.start(n, rng), []
     for _ in range(world.horizon):
         o = world.observe(s).astype(np.float32)
@@ -110,13 +109,13 @@ def measure(
     assert result.per_episode is not None
     true = true_value(world, result.policy)
     game = sum(member.weight for member in result.members if not from_log(member.kind))
+    wrong = bool(result.status == "within" and np.any(true[1:] > WRONG * np.array(world.limits)))
     answer: dict[str, Any] = {
         "cell": cell, "limits": list(world.limits), "status": str(result.status),
         "said": list(result.per_episode.values()), "true": true.tolist(), "seconds": seconds, "game": game,
         "reference": result.details.get("reference"), "posterior": result.details.get("posterior"),
-        "wrong": bool(result.status == "within" and np.any(true[1:] > WRONG * np.array(world.limits))),
+        "wrong": wrong, "members": _members(world, result),
     }  # fmt: skip
-    answer["members"] = _members(world, result)
     try:
         safe = deep.train("bc-safe", dataset, limits, out=_fresh(folder.with_name(folder.name + "-bc")),
                           seed=seed, options={"estimate": False}, steps=clone_steps)  # fmt: skip
@@ -133,8 +132,6 @@ def measure(
 
 def _fresh(folder: Path) -> Path:
     """The folder, without what a stopped cell left in it."""
-    import shutil
-
     shutil.rmtree(folder, ignore_errors=True)
     return folder
 
@@ -147,10 +144,10 @@ def _members(world: World, result: Any) -> list[list[Any]]:
     saved, rows = open_run(result.folder), []
     names = ("reward", *(limit.cost for limit in result.limits))
     for member in result.members:
-        said, wide = (saved.task.per_episode(sums) for sums in (member.estimates, member.spread))
-        true = true_value(world, saved.kept_policy(member), 1000)
-        rows.append([member.kind, member.weight, [said[name] for name in names],
-                     [wide[name] for name in names], true.tolist()])  # fmt: skip
+        sums = (saved.task.per_episode(given) for given in (member.estimates, member.spread))
+        said, wide = ([own[name] for name in names] for own in sums)
+        true = true_value(world, saved.kept_policy(member), 1000).tolist()
+        rows.append([member.kind, member.weight, said, wide, true])
     return rows
 
 
@@ -177,18 +174,18 @@ def summary(cells: Sequence[dict[str, Any]]) -> str:
         return f"{values[0]:.4g} at " + ", ".join(f"{x:.3g}" for x in values[1:])
 
     each: list[tuple[object, ...]] = []
+    worlds: dict[str, list[dict[str, Any]]] = {}
     for row in cells:
-        cell, best = row["cell"], row["reference"]
+        name, episodes, seed = (row["cell"][what] for what in ("world", "episodes", "seed"))
+        best = row["reference"]
         known = None if best is None else [x for n, x in best.items() if n not in ("within_limits", "length")]
         word = row["status"] + (" (**wrong**)" if row["wrong"] else "")
         limits = ", ".join(f"{x:g}" for x in row["limits"])
         told = map(sums, (row["said"], row["true"], row["bc_safe"], known))
-        each.append(
-            (cell["world"], cell["episodes"], cell["seed"], limits, word, *told, f"{row['seconds']:.0f}")
-        )
+        each.append((name, episodes, seed, limits, word, *told, f"{row['seconds']:.0f}"))
+        worlds.setdefault(name, []).append(row)
     together: list[tuple[object, ...]] = []
-    for name in dict.fromkeys(row["cell"]["world"] for row in cells):
-        own = [row for row in cells if row["cell"]["world"] == name]
+    for name, own in worlds.items():
         words, wrong = [row["status"] for row in own], sum(row["wrong"] for row in own)
         kept = words.count("within") - wrong
         together.append((name, len(own), kept, wrong, words.count("not known"), words.count("above")))

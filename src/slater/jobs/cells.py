@@ -65,24 +65,15 @@ def run_cells(
     `slater.jobs.engines`). `progress_of` says how much of a cell under way is done, from 0 to 1. The folder
     is locked meanwhile: a second process is refused.
     """
-    with locked(prepare(out)):
-        return _run_cells(work, cells, out, workers or os.cpu_count() or 1, engine, progress_of)
-
-
-def _run_cells(
-    work: Callable[[Cell], Row], cells: Sequence[Cell], out: Path, workers: int, engine: Engine,
-    progress_of: Callable[[Cell], float] | None,
-) -> list[Row]:  # fmt: skip
-    path = out / "cells.jsonl"
-    path.touch()
-    done = _finished(path)
-    keys = [_key(cell) for cell in cells]
-    todo = [cell for cell, key in zip(cells, keys, strict=True) if key not in done]
-    if done and todo and len(todo) < len(cells):
-        Console(stderr=True).print(f"resuming: {len(cells) - len(todo)} of {len(cells)} cells are in {path}")
+    path = prepare(out) / "cells.jsonl"
     words = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}")
     columns = (*words, TimeElapsedColumn(), TimeRemainingColumn())
-    with PlainProgress(*columns, console=Console(stderr=True)) as progress:
+    with locked(out), PlainProgress(*columns, console=Console(stderr=True)) as progress:
+        path.touch()
+        done, keys = _finished(path), [_key(cell) for cell in cells]
+        todo = [cell for cell, key in zip(cells, keys, strict=True) if key not in done]
+        if done and todo and len(todo) < len(cells):
+            progress.console.print(f"resuming: {len(cells) - len(todo)} of {len(cells)} cells are in {path}")
         task = progress.add_task(out.name, total=len(cells), count="")
 
         def show() -> None:
@@ -92,14 +83,13 @@ def _run_cells(
             progress.update(task, completed=count + parts, count=f"{count}/{len(cells)} cells")
 
         show()
-        with closing(run_jobs(work, todo, workers=workers, engine=engine)) as ended:
+        with closing(run_jobs(work, todo, workers=workers or os.cpu_count() or 1, engine=engine)) as ended:
             for answer in ended:
                 if answer is not None:
-                    cell, result = answer
-                    row = {**cell, **result}
-                    done[_key(cell)] = row
+                    row = {**answer[0], **answer[1]}
+                    done[_key(answer[0])] = row
                     if "failed" not in row:
-                        _keep(path, {"key": _key(cell), "row": row})
+                        _keep(path, {"key": _key(answer[0]), "row": row})
                 show()
     return [done[key] for key in keys]
 

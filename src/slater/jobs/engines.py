@@ -37,6 +37,10 @@ Engine = Literal["pool", "fresh", "ray"]
 Job = TypeVar("Job")
 Ended = Iterator[tuple[Job, Row] | None]
 
+KILLED = (
+    "its process was killed (exit code {}; out of memory?); done again, it goes on from its last checkpoint; "
+    "one at a time needs less memory"
+)
 #: seconds between looks at what has ended
 TICK = 1.0
 
@@ -126,7 +130,7 @@ class _OwnProcess:
             row, error = receiver.recv()
         except EOFError:
             process.join()
-            row, error = _killed(process.exitcode), None
+            row, error = {"failed": KILLED.format(process.exitcode)}, None
         finally:
             process.join()
             with self._lock:
@@ -142,13 +146,6 @@ class _OwnProcess:
             self._stopped = True
             for process in self._running:
                 process.terminate()
-
-
-def _killed(code: int | None) -> Row:
-    return {
-        "failed": f"its process was killed (exit code {code}; out of memory?); done again, it goes on from "
-        "its last checkpoint; one at a time needs less memory"
-    }
 
 
 def _answer(sender: Connection, work: Callable[[Any], Row], job: Any) -> None:

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from slater.report.curves import LIMIT, STYLE, save_figure, with_errors
@@ -90,8 +87,9 @@ def draw_plane(stem: Path, means: Sequence[Row], *, title: str) -> None:
     save_figure(figure, stem)
 
 
-def draw_curves(stem: Path, curves: Sequence[Row], *, title: str, cost: str) -> None:
+def draw_curves(stem: Path, curves: Sequence[Row], *, title: str, cost: str) -> Path:
     """Reward above cost, one column per place, against iterations; bands are standard errors over seeds.
+    The SVG's path is returned.
 
     curves: rows of one limit per place, see `slater.experiments.tables.curve_means`; cost: its unit.
     """
@@ -117,4 +115,4 @@ def draw_curves(stem: Path, curves: Sequence[Row], *, title: str, cost: str) -> 
     axes[1][0].set_ylabel(f"cost {cost}")
     axes[1][0].legend(fontsize=8, frameon=False)
     figure.suptitle(title)
-    save_figure(figure, stem)
+    return save_figure(figure, stem)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 from slater.report.curves import MARKERS, PALETTE, save_figure
 

@@ -71,11 +71,9 @@ def certificate_html(certificate: Certificate) -> str:
                 f"{_figure(limit.limit)} by themselves. The limit is about the mean.</p>"
             )
         if limit.gates:
-            items = "".join(
-                f"<li>{'met' if g.passed else '<strong>not met</strong>'}: {escape(g.name)}: "
-                f"{escape(g.reason)}</li>"
-                for g in limit.gates
-            )
+            words = {True: "met", False: "<strong>not met</strong>"}
+            lines = (f"{words[g.passed]}: {escape(g.name)}: {escape(g.reason)}" for g in limit.gates)
+            items = "".join(f"<li>{line}</li>" for line in lines)
             parts.append(f"<h3>Conditions</h3><ul>{items}</ul>")
     assumed = "".join(f"<li>{escape(line)}</li>" for line in one.assumptions)
     parts.append(f"<h2>Taken for granted</h2><ul>{assumed}</ul>" if assumed else "")

@@ -43,13 +43,18 @@ class Curve:
     variant: bool = False
 
 
-def summarise(rows: Sequence[Row], *, by: tuple[str, ...], values: tuple[str, ...]) -> list[Row]:
-    """Mean and standard error of `values` over the rows that agree in `by`, in order of appearance."""
+def grouped(rows: Iterable[Row], by: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    """The rows that agree in `by`, in order of appearance."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in by), []).append(row)
+    return groups
+
+
+def summarise(rows: Sequence[Row], *, by: tuple[str, ...], values: tuple[str, ...]) -> list[Row]:
+    """Mean and standard error of `values` over the rows that agree in `by`, in order of appearance."""
     summary = []
-    for key, members in groups.items():
+    for key, members in grouped(rows, by).items():
         line: Row = dict(zip(by, key, strict=True)) | {"repeats": len(members)}
         for name in values:
             sample = np.array([row[name] for row in members], dtype=float)
@@ -72,6 +77,11 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> s
     """A Markdown table."""
     lines: list[Sequence[object]] = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
+
+
+def bullets(texts: Iterable[str]) -> str:
+    """A Markdown list."""
+    return "\n".join(f"- {text}" for text in texts)
 
 
 def draw_against_size(
@@ -156,8 +166,9 @@ def fit_slope(rows: Sequence[Row], value: str) -> float:
     return float(np.polyfit(x, y, 1)[0])
 
 
-def save_figure(figure: Any, stem: Path) -> None:
-    """Write `stem`.png and `stem`.svg."""
+def save_figure(figure: Any, stem: Path) -> Path:
+    """Write `stem`.png and `stem`.svg; returns the latter."""
     for suffix in (".png", ".svg"):
         figure.savefig(stem.with_suffix(suffix), dpi=130)
     plt.close(figure)
+    return stem.with_suffix(".svg")

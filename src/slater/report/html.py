@@ -1,18 +1,14 @@
-"""One self-contained HTML file: tables that read without scripts, figures that answer to the mouse.
-
-Plotly's script is part of the file, so that it opens from a disk without a network; where scripts are off,
-the figures' pictures stand in their place.
-"""
+"""The report of a benchmark as one HTML file: tables, pictures, commands; no script, no network."""
 
 from __future__ import annotations
 
 import base64
-import html
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Any
 
+from slater.report.curves import markdown_table
 from slater.report.pages import page
 
 
@@ -24,57 +20,40 @@ class Table:
     rows: Sequence[Sequence[str]]
     caption: str = ""
 
+    def markdown(self) -> str:
+        """The caption, where there is one, and the table."""
+        return "\n\n".join([self.caption] * bool(self.caption) + [markdown_table(self.header, self.rows)])
 
-@dataclass(frozen=True)
-class Section:
-    """A part of the report: sentences, a figure (Plotly) with its picture (PNG), tables, a list."""
-
-    title: str
-    sentences: Sequence[str] = ()
-    figure: Any = None
-    picture: Path | None = None
-    tables: Sequence[Table] = field(default=())
-    items: Sequence[str] = ()
-    code: Sequence[str] = ()
-
-
-def write_report(path: Path, title: str, sections: Sequence[Section]) -> None:
-    """Write the report to `path`."""
-    body = [f"<h1>{html.escape(title)}</h1>"]
-    script_needed = True
-    for section in sections:
-        body.append(f"<h2>{html.escape(section.title)}</h2>")
-        body += [f"<p>{html.escape(text)}</p>" for text in section.sentences]
-        if section.figure is not None:
-            body.append(
-                section.figure.to_html(
-                    full_html=False, include_plotlyjs=script_needed, config={"displaylogo": False}
-                )
-            )
-            script_needed = False
-        if section.picture is not None:
-            data = base64.b64encode(section.picture.read_bytes()).decode()
-            image = f'<img alt="{html.escape(section.title)}" src="data:image/png;base64,{data}">'
-            body.append(f"<noscript>{image}</noscript>" if section.figure is not None else image)
-        body += [_table(table) for table in section.tables]
-        if section.items:
-            body.append("<ul>" + "".join(f"<li>{html.escape(x)}</li>" for x in section.items) + "</ul>")
-        if section.code:
-            rows = "".join(f"<li><code>{html.escape(x)}</code></li>" for x in section.code)
-            body.append(f"<details><summary>{len(section.code)} commands</summary><ul>{rows}</ul></details>")
-    path.write_text(page(title, "".join(body)), encoding="utf-8")
-
-
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{html.escape(text)}</th>" for text in table.header)
-    rows = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in table.rows)
-    caption = f"<p>{html.escape(table.caption)}</p>" if table.caption else ""
-    whole = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'{caption}<div class="scroll">{whole}</div>'
+    def html(self) -> str:
+        """The same as a part of a page."""
+        head = "".join(f"<th>{escape(text)}</th>" for text in self.header)
+        rows = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in self.rows)
+        whole = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return f'<p>{escape(self.caption)}</p><div class="scroll">{whole}</div>'
 
 
 def _cell(text: str) -> str:
     plain = text.replace("**", "")
-    kinds = [] if plain[:1] not in "-0123456789" else ["number"]
-    kinds += ["over"] if text.startswith("**") else []
-    return f'<td class="{" ".join(kinds)}">{html.escape(plain)}</td>'
+    kinds = ["number"] * (plain[:1] in "-0123456789") + ["over"] * text.startswith("**")
+    return f'<td class="{" ".join(kinds)}">{escape(plain)}</td>'
+
+
+def write_report(
+    path: Path, title: str, said: Iterable[str], tables: Mapping[str, Table], pictures: Mapping[str, Path],
+    commands: Sequence[str],
+) -> None:  # fmt: skip
+    """Write the report to `path`: sentences, tables by heading, pictures (SVG) by heading, commands."""
+    body = f"<h1>{escape(title)}</h1>{_list(said)}"
+    for heading, table in tables.items():
+        body += f"<h2>{escape(heading)}</h2>{table.html()}"
+    for heading, picture in pictures.items():
+        data = base64.b64encode(picture.read_bytes()).decode()
+        body += f'<h2>{escape(heading)}</h2><img alt="{escape(heading)}" '
+        body += f'src="data:image/svg+xml;base64,{data}">'
+    again = "".join(f"<li><code>{escape(text)}</code></li>" for text in commands)
+    body += f"<details><summary>{len(commands)} commands, one for every cell</summary><ul>{again}</ul>"
+    path.write_text(page(title, f"{body}</details>"), encoding="utf-8")
+
+
+def _list(texts: Iterable[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from slater.certify.verdict import Certificate
 from slater.disk import digest_of
 from slater.report.certificate import earlier, row_of
 from slater.report.pages import VERDICTS, key, page, table
-from slater.report.run_plots import Beside, curves, frame, frontier, losses, plane
+from slater.report.run_plots import Beside, curves, frame, frontier, plane
 from slater.report.svg import SERIES
-from slater.runs import LimitRecord, SavedRun
+from slater.runs import SavedRun
 
 
 def report_html(runs: Sequence[SavedRun], beside: Sequence[Beside] | None = None) -> str:
@@ -40,14 +38,17 @@ def _comparison(runs: Sequence[SavedRun]) -> str:
     rows = []
     for run in runs:
         sums = (run.result.per_episode or run.result.estimates or {}) if run.finished else {}
-        estimated = ", ".join(f"{name} {_number(value)}" for name, value in sums.items())
-        measured = ", ".join(f"{name} {_number(value)}" for name, value in _measured(run).items())
+        estimated, measured = (
+            ", ".join(f"{name} {_number(value)}" for name, value in x.items()) for x in (sums, _measured(run))
+        )
         beside = _beside(run)
+        verdict = beside[0].verdict if beside is not None and beside[1] else ""
+        state = "done" if run.finished else f"after {run.metrics.step:,} steps"
+        one = run.run
+        limits = " ".join(one.limit_texts)
         rows.append(
-            (str(run.folder), beside[0].verdict if beside is not None and beside[1] else "",
-             run.run.algorithm, " ".join(run.run.limit_texts), str(run.run.seed),
-             "done" if run.finished else f"after {run.metrics.step:,} steps", estimated, measured)
-        )  # fmt: skip
+            (str(run.folder), verdict, one.algorithm, limits, str(one.seed), state, estimated, measured)
+        )
     header = (
         "run", "certificate", "algorithm", "limits", "seed", "state", "estimated from the log", "measured"
     )  # fmt: skip
@@ -117,13 +118,15 @@ def _run(run: SavedRun, beside: Beside, *, heading: bool) -> str:
         parts += [f"<p>The run is not finished: {steps} steps are done.</p>", _data(run, beside)]
     if judged is not None:
         parts.append(_certificate(run, *judged))
-    parts.append(curves(run))
-    parts.append("<h3>Limits in all units</h3>" + _limits(task.limits))
-    settings = table(("setting", "value"), _settings(record.config))
+    parts.append(curves(run, "eval/", "lambda"))
+    limits = ((x.cost, x.given, *map(_number, (x.episode, x.step, x.discounted))) for x in task.limits)
+    units = table(("cost", "as given", "per episode", "per step", "discounted sum"), limits)
+    parts.append(f"<h3>Limits in all units</h3>{units}")
+    settings = table(("setting", "value"), ((name, json.dumps(x)) for name, x in record.config.items()))
     parts.append(f"<h3>Settings</h3><details><summary>All {len(record.config)}</summary>{settings}</details>")
     others = "".join(f", {escape(name)} {escape(version)}" for name, version in record.versions.items())
     parts.append(f"<h3>Versions</h3><p>Trained with Slater {escape(record.version)}{others}.</p>")
-    parts.append(losses(run))
+    parts.append(curves(run, "loss/"))
     return "".join(parts)
 
 
@@ -148,20 +151,16 @@ def _outcome(run: SavedRun) -> str:
     unit = "per episode" if per_episode or sums is None else "discounted"
     header = [unit, "limit", "estimated from the log"]
     header += ["measured per episode"] * (found is not None) + ["the log's best"] * (best is not None)
-    parts = ["<h3>What came out</h3>"]
-    parts.append(
-        table(header, rows)
-        if rows
-        else "<p>Nothing was estimated: the log alone has not judged this policy.</p>"
-    )
+    nothing = "<p>Nothing was estimated: the log alone has not judged this policy.</p>"
+    parts = ["<h3>What came out</h3>", table(header, rows) if rows else nothing]
     if found is not None:
         parts.append(
             f"<p>Measured: {found.episodes} episodes in {escape(found.env)}, seed {found.seed}, ± one "
             "standard error. Learning saw the log alone.</p>"
         )
-    parts.append(f"<p>{escape(_sentence(result.describe_mixture()))}</p>")
-    parts += [f"<p>{escape(_sentence(text))}</p>" for text in result.describe_judgement()]
-    parts += [f"<p>{escape(_sentence(text))}</p>" for text in result.single_episodes()]
+    for text in (result.describe_mixture(), *result.describe_judgement(), *result.single_episodes()):
+        stop = "" if text.endswith(".") else "."
+        parts.append(f"<p>{escape(text[:1].upper() + text[1:] + stop)}</p>")
     parts += [f"<p class='abstain'>Warning: {escape(text)}</p>" for text in result.warnings]
     return "".join(parts)
 
@@ -174,16 +173,11 @@ def _with_error(mean: float | None, error: float | None) -> str:
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
-
-
 def _data(run: SavedRun, beside: Beside) -> str:
     """What the run learned from."""
     task = run.task
-    actions = (
-        f"one of {task.action_dim} actions" if task.discrete else f"actions of {_counted(task.action_dim)}"
-    )
+    kind = f"actions of {_counted(task.action_dim)}"
+    actions = f"one of {task.action_dim} actions" if task.discrete else kind
     text = (
         f"<h3>The log</h3><p>{escape(run.run.data)} (fingerprint <code>"
         f"{escape(run.run.fingerprint[:12])}</code>): observations of {_counted(task.obs_dim)}, {actions}"
@@ -191,8 +185,9 @@ def _data(run: SavedRun, beside: Beside) -> str:
     )
     if beside.returns is None or beside.costs is None:
         return text
-    rows = [_spread("return", beside.returns)]
-    rows += [_spread(name, beside.costs[:, i]) for i, name in enumerate(task.costs)]
+    rows = []
+    for name, x in (("return", beside.returns), *zip(task.costs, beside.costs.T, strict=True)):
+        rows.append((name, *map(_number, (x.min(), float(np.median(x)), x.mean(), x.max()))))
     limits = [limit.episode for limit in task.limits]
     within = ""
     if all(limit is not None for limit in limits):
@@ -208,18 +203,6 @@ def _counted(size: int) -> str:
     return f"{size} number{'s' * (size != 1)}"
 
 
-def _spread(name: str, values: NDArray[np.floating]) -> tuple[str, ...]:
-    figures = (values.min(), np.median(values), values.mean(), values.max())
-    return (name, *(_number(float(x)) for x in figures))
-
-
-def _limits(limits: Sequence[LimitRecord]) -> str:
-    rows = (
-        (x.cost, x.given, *map(_number, (x.episode, x.step, x.discounted))) for x in limits
-    )  # fmt: skip
-    return table(("cost", "as given", "per episode", "per step", "discounted sum"), rows)
-
-
 def _beside(run: SavedRun) -> tuple[Certificate, bool] | None:
     """The certificate that lies beside a run, and whether it is about the mixture that the run has now."""
     path = run.folder / "certificate.json"
@@ -230,33 +213,23 @@ def _beside(run: SavedRun) -> tuple[Certificate, bool] | None:
 
 
 def _certificate(run: SavedRun, found: Certificate, current: bool) -> str:
-    """The verdicts of a certificate, and whether they are about the run's mixture."""
+    """The verdicts of a certificate, whether they are about the run's mixture, and those of before it."""
+    before = [
+        (
+            str(row.get("made", ""))[:16].replace("T", " ") + " UTC",
+            *(str(row.get(name, "")) for name in ("verdict", "policy", "sentence")),
+        )
+        for row in earlier(run.folder)
+    ]
     page_of_it = run.folder / "certificate.html"
     more = f" All of it: <code>{escape(str(page_of_it))}</code>." if page_of_it.is_file() else ""
-    other = ""
-    if not current:
-        other = (
-            f"<p class='abstain'>Warning: it is of {escape(found.policy)}, not of the mixture that the run "
-            "has now; certify the run again.</p>"
-        )
+    other = (
+        f"<p class='abstain'>Warning: it is of {escape(found.policy)}, not of the mixture that the run "
+        "has now; certify the run again.</p>"
+    )
     return (
-        f"<h3>Certificate</h3>{other}<p>{escape(found.sentence)} By {escape(found.evidence_from)}{more}</p>"
+        f"<h3>Certificate</h3>{'' if current else other}<p>{escape(found.sentence)} By "
+        f"{escape(found.evidence_from)}{more}</p>"
         + table(("cost", "verdict", "limit", "estimate", "between"), map(row_of, found.limits))
-        + _before(run)
-    )  # fmt: skip
-
-
-def _before(run: SavedRun) -> str:
-    """The certificates that the newest one replaced."""
-    rows = [
-        (str(row.get("made", ""))[:16].replace("T", " ") + " UTC",
-         *(str(row.get(name, "")) for name in ("verdict", "policy", "sentence")))
-        for row in earlier(run.folder)
-    ]  # fmt: skip
-    if not rows:
-        return ""
-    return f"<h4>Earlier certificates</h4>{table(('made', 'verdict', 'of', 'it said'), rows)}"
-
-
-def _settings(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(name, json.dumps(value)) for name, value in config.items()]
+        + f"<h4>Earlier certificates</h4>{table(('made', 'verdict', 'of', 'it said'), before)}" * bool(before)
+    )
