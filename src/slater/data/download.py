@@ -178,14 +178,10 @@ def _verify(part: Path, task: PublishedTask, redirects: _Redirects) -> None:
         raise InputError(
             f"The download of {task.file} is not a good dataset ({error}); run this again."
         ) from None
-    widths = {
-        "observation entries": (summary.observation_dim, task.observation_dim),
-        "action entries": (summary.action_dim, task.action_dim),
-    }
     wrong = [
-        f"{got} {what} instead of {wanted}"
-        for what, (got, wanted) in widths.items()
-        if wanted not in (None, got)
+        f"{summary.record[width]} {what} instead of {getattr(task, width)}"
+        for width, what in (("observation_dim", "observation entries"), ("action_dim", "action entries"))
+        if getattr(task, width) not in (None, summary.record[width])
     ]
     # the name of a published file counts trajectories; one that was cut off at the end may or may not count
     if abs(len(summary.episodes) - task.trajectories) > max(1, task.trajectories // 100):

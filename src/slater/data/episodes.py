@@ -145,6 +145,11 @@ class Episodes:
         return np.asarray(np.where(self.cut_off[:, None], scaled, self.costs))
 
     @property
+    def judged_sums(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns and costs per episode of the judged ones, shapes (J,) and (J, I)."""
+        return self.returns_per_episode[self.judged], self.costs_per_episode[self.judged]
+
+    @property
     def _missing_share(self) -> NDArray[np.float64]:
         return np.asarray(self.horizon / self.lengths)
 
