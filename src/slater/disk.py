@@ -51,6 +51,15 @@ def write_atomic(path: str | os.PathLike[str], content: bytes) -> None:
             os.close(folder)
 
 
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Around what writes `path`: what the system has against it becomes one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
 def make_folder(path: str | os.PathLike[str]) -> Path:
     """A folder for what is to be written, with those above it; one sentence if it cannot be made."""
     try:

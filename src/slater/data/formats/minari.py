@@ -187,10 +187,8 @@ class MinariReader(Reader):
         block["episode"] = np.full(steps, number)
         infos = episode.get("infos") or {}
         found = {role: (f"infos/{role}",) for role in OPTIONAL_FIELDS if role in infos}
-        roles, left_out = mapped_roles(found, self._options)
-        for role in left_out:
-            block.pop(role, None)
-        for role, names in roles.items():
+        block = {role: values for role, values in block.items() if self._options.columns.get(role, True)}
+        for role, names in mapped_roles(self.name, found, self._options).items():
             if role != "costs":
                 block[role] = self._fields(episode, names, steps, number)
         return block

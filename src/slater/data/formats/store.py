@@ -34,7 +34,7 @@ from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.formats.base import BLOCK_ROWS, Notes, Reader, ReadOptions, Writer, damaged
 from slater.data.metadata import Metadata
 from slater.data.statistics import Statistics, StatisticsBuilder
-from slater.disk import locked
+from slater.disk import locked, writing
 from slater.errors import InputError
 
 _FORMATS = (1, 2)
@@ -72,7 +72,7 @@ def settle(path: Path) -> None:
 def _settle(path: Path) -> None:
     """As `settle`, by the process that holds the lock."""
     new, old = _new(path), _old(path)
-    try:
+    with writing(path):
         if old.exists() and not path.exists():
             if not is_store(new):
                 raise InputError(
@@ -82,8 +82,6 @@ def _settle(path: Path) -> None:
             os.replace(new, path)
         for folder in (new, old):
             _remove(folder)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
 def _remove(store: Path) -> None:
@@ -127,27 +125,21 @@ class StoreWriter(Writer):
     """Writes a store beside its final place and renames it when it is whole; alone, by a lock beside it."""
 
     def __init__(self, path: Path, notes: Notes) -> None:
-        self._path = path
+        super().__init__(path, notes)
         self._partial = _new(path)
-        self._notes = notes
         self._counter = EpisodeCounter(len(notes.cost_names))
         self._unknown: list[NDArray[np.int64]] = []
         self._dtype: np.dtype[Any] | None = None
         self._size = 0
         self._statistics = StatisticsBuilder()
-        self._held = ExitStack()
-        self._held.enter_context(locked(path, beside=True))
-        try:
-            _settle(path)
-            self._partial.mkdir(parents=True)
-            self._file = open(self._partial / "rows.npy", "wb")  # noqa: SIM115 (kept open between writes)
-            self._file.write(bytes(HEADER_BYTES))
-        except OSError as error:
-            self._held.close()
-            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
-        except BaseException:
-            self._held.close()
-            raise
+        with ExitStack() as held:
+            held.enter_context(locked(path, beside=True))
+            with writing(path):
+                _settle(path)
+                self._partial.mkdir(parents=True)
+                self._file = open(self._partial / "rows.npy", "wb")  # noqa: SIM115 (kept open between writes)
+                self._file.write(bytes(HEADER_BYTES))
+            self._held = held.pop_all()
 
     def write(self, rows: Block) -> None:
         """Append rows as packed records."""
@@ -166,10 +158,8 @@ class StoreWriter(Writer):
         self._counter.update(rows)
         self._unknown.append(self._size + np.flatnonzero(~rows["next_known"]))
         self._statistics.update(rows)
-        try:
+        with writing(self._path):
             records.tofile(self._file)
-        except OSError as error:
-            raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
         self._size += len(records)
 
     def finish(self, fingerprint: str) -> None:
@@ -177,7 +167,7 @@ class StoreWriter(Writer):
         if self._dtype is None:
             raise InputError(f"{self._path} would hold no rows.")
         episodes = self._counter.finish()
-        try:
+        with writing(self._path):
             self._file.seek(0)
             self._file.write(_header(self._dtype, self._size))
             self._file.close()
@@ -197,13 +187,10 @@ class StoreWriter(Writer):
                 "episodes_sha256": _sha256(self._partial / "episodes.npz"),
                 "fingerprint": fingerprint,
             }
-            with open(self._partial / "notes.json", "w") as file:
-                file.write(json.dumps(notes, indent=1))
+            (self._partial / "notes.json").write_text(json.dumps(notes, indent=1))
             for written in sorted(self._partial.iterdir()):
                 _to_disk(written)
             self._put_in_place()
-        except OSError as error:
-            raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
         self._held.close()
 
     def _put_in_place(self) -> None:
@@ -231,28 +218,21 @@ class StoreWriter(Writer):
 
 def _to_disk(path: Path) -> None:
     """What was written reaches the disk before a rename says that it is whole."""
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
 
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@dataclass(frozen=True)
-class StoreNotes:
+@dataclass(frozen=True, kw_only=True)
+class StoreNotes(Notes):
     """The checked content of notes.json."""
 
     size: int
     dtype: np.dtype[Any]
-    discrete: bool
-    cost_names: tuple[str, ...]
-    metadata: Metadata
     statistics: Statistics
-    fingerprint: str
 
     @classmethod
     def read(cls, path: Path) -> tuple[StoreNotes, Episodes, NDArray[np.int64]]:
@@ -286,14 +266,12 @@ class StoreNotes:
             raise
         except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
             damaged(path, error, "store")
-        if wanted != found or not same_header:
-            raise InputError(
-                f"{path}/rows.npy is damaged ({found} bytes, {wanted} expected); convert the data again."
-            )
-        if not same_episodes:
-            raise InputError(
-                f"{path}/episodes.npz is damaged (its checksum differs); convert the data again."
-            )
+        for whole, what in (
+            (wanted == found and same_header, f"rows.npy is damaged ({found} bytes, {wanted} expected)"),
+            (same_episodes, "episodes.npz is damaged (its checksum differs)"),
+        ):
+            if not whole:
+                raise InputError(f"{path}/{what}; convert the data again.")
         with np.load(path / "episodes.npz", allow_pickle=False) as archive:
             table: dict[str, Any] = {name: archive[name] for name in _EPISODE_FIELDS}
             if "source" in archive.files:
@@ -313,10 +291,7 @@ class StoreReader(Reader):
         self._rows = path / "rows.npy"
         notes, self._episodes, unknown = StoreNotes.read(path)
         self._notes = notes
-        self.metadata = notes.metadata
-        self.cost_names = notes.cost_names
-        self.discrete = notes.discrete
-        self.fingerprint = notes.fingerprint
+        self.adopt(notes)
         self.columns = {
             name: Column(notes.size, notes.dtype[name].shape, notes.dtype[name].base)
             for name in notes.dtype.names or ()

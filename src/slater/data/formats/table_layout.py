@@ -108,7 +108,7 @@ def find_roles(
                 roles[role] = expand_names(role, (candidate,), entries_of(matches))
             if role in roles:
                 break
-    chosen, _ = mapped_roles(roles, options)
+    chosen = mapped_roles("the table", roles, options)
     rest = [role for role, wanted in chosen.items() if tuple(wanted) == ("*",)]
     found = {role: expand_names(role, wanted, names) for role, wanted in chosen.items() if role not in rest}
     read = {name for wanted in found.values() for name in wanted}
@@ -127,11 +127,9 @@ class TableWriter(Writer):
     """Writes Parquet (with page checksums) or CSV under a temporary name, then renames it."""
 
     def __init__(self, path: Path, notes: Notes) -> None:
+        super().__init__(path, notes)
         self._arrow = pyarrow()
-        self._path = path
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         self._csv = path.suffix.lower() in (".csv", ".tsv")
-        self._notes = notes
         self._writer: Any = None
 
     def write(self, rows: Block) -> None:
