@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from slater.disk import write_atomic
-from slater.errors import InputError
+from slater.errors import InputError, optional
 from slater.policy.base import SavedPolicy
 from slater.policy.candidates import CandidatesPolicy
 from slater.policy.mixture import Mixture
@@ -53,12 +53,9 @@ def save_onnx(
     metadata. What a policy remembers (`caps`, `cdt`, any with history) is an input and an output:
     `slater.policy.onnx_budget`.
     """
-    try:
-        from onnx import TensorProto, checker, helper
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "writing ONNX needs the package onnx; install it with: pip install 'slater-rl[onnx]'"
-        ) from error
+    optional("onnx", "writing ONNX needs the package onnx", "onnx")
+    from onnx import TensorProto, checker, helper
+
     policy = lone(policy)
     members: tuple[Any, ...] = policy.members if isinstance(policy, Mixture) else (policy,)
     histories = [getattr(member, "history", None) for member in members]

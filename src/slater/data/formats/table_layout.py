@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,15 @@ from slater.data.fingerprint import OPTIONAL_FIELDS
 from slater.data.formats.base import Notes, ReadOptions, Writer, expand_names, mapped_roles
 from slater.data.formats.table_values import entries_of
 from slater.disk import read_json
-from slater.errors import InputError
+from slater.errors import InputError, optional
 
 
 def pyarrow() -> Any:
     """The package, with its readers of Parquet and CSV; without it, the line that installs it."""
-    try:
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.feather
-        import pyarrow.json
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError("Parquet and CSV need pyarrow: pip install 'slater-rl[tables]'.") from None
-    return pyarrow
+    arrow = optional("pyarrow", "Parquet and CSV need pyarrow", "tables")
+    for part in ("csv", "feather", "json", "parquet"):
+        import_module(f"pyarrow.{part}")
+    return arrow
 
 
 def lerobot_info(folder: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from slater.data.formats.base import damaged, listing
 from slater.data.formats.table_layout import folder_keys, parquet_files, pyarrow
-from slater.errors import InputError
+from slater.errors import InputError, optional
 
 for _name in ("cp1252", "latin-1", "utf-16"):
     codecs.lookup(_name)  # loaded now: what a file says must not decide what code is loaded
@@ -277,10 +277,7 @@ def _frame(arrow: Any, frame: Any) -> TableSource:
 
 
 def _excel(arrow: Any, path: Path) -> TableSource:
-    try:
-        import openpyxl  # type: ignore[import-untyped]
-    except ImportError:
-        raise InputError(f"{path}: Excel sheets need openpyxl: pip install 'slater-rl[excel]'.") from None
+    openpyxl = optional("openpyxl", f"{path}: Excel sheets need openpyxl", "excel")
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         sheet = book.worksheets[0]
