@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 from slater.policy.base import Actor, Described, SavedPolicy
+from slater.policy.layers import Array, Rng
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,17 +46,15 @@ class Mixture(Described):
         """Unif(pi_1, ..., pi_K) of the paper."""
         return cls(tuple(members), np.full(len(members), 1.0 / len(members)))
 
-    def draw(self, rng: np.random.Generator) -> SavedPolicy:
+    def draw(self, rng: Rng) -> SavedPolicy:
         """One member, for one episode."""
         return self.members[int(rng.choice(len(self.members), p=self.weights))]
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+    def begin(self, *, rng: Rng, deterministic: bool = False) -> Actor:
         """Start an episode with one member, drawn now and kept to the end."""
         return self.draw(rng).begin(rng=rng, deterministic=deterministic)
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions for a batch of unrelated observations: each row draws its own member.
 
         This is right for first observations only; inside an episode use `begin`, which keeps its member.

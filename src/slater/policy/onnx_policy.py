@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 from slater.policy.contract import Contract, checked, usable
+from slater.policy.layers import Array, Rng
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class OnnxPolicy:
             raise InputError(f"{self.path} is not readable as an ONNX file ({error}).") from error
         return session, json.loads(session.get_modelmeta().custom_metadata_map.get("slater", "{}"))
 
-    def _actor(self, rng: np.random.Generator, deterministic: bool, member: int | None) -> _OnnxActor:
+    def _actor(self, rng: Rng, deterministic: bool, member: int | None) -> _OnnxActor:
         session, about = self._opened
         return _OnnxActor(session, rng, deterministic, about, member)
 
@@ -48,7 +49,7 @@ class OnnxPolicy:
         record = self._opened[1].get("contract")
         return None if record is None else Contract.from_json(record)
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _OnnxActor:
+    def begin(self, *, rng: Rng, deterministic: bool = False) -> _OnnxActor:
         """Start an episode."""
         weights = self._opened[1].get("weights")
         member = None
@@ -56,9 +57,7 @@ class OnnxPolicy:
             member = int(rng.choice(len(weights), p=np.array(weights) / np.sum(weights)))
         return self._actor(rng, deterministic, member)
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions for unrelated observations, by one member."""
         return self.begin(rng=rng, deterministic=deterministic).batch(observations)
 
@@ -78,9 +77,7 @@ class _OnnxMember:
     file: OnnxPolicy
     number: int
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions for unrelated observations."""
         return self.file._actor(rng, deterministic, self.number).batch(observations)
 
@@ -89,16 +86,16 @@ class _OnnxActor:
     """One episode, or several side by side; what the file wants to have kept is kept here."""
 
     def __init__(
-        self, session: Any, rng: np.random.Generator, deterministic: bool, about: dict[str, Any],
+        self, session: Any, rng: Rng, deterministic: bool, about: dict[str, Any],
         member: int | None,
     ) -> None:  # fmt: skip
         self.session, self.rng, self.deterministic, self.member = session, rng, deterministic, member
         self.noise = str(about.get("noise", "normal")).lower()
-        self.kept: dict[str, NDArray[Any]] = {k: np.array(v) for k, v in about.get("start", {}).items()}
+        self.kept: dict[str, Array] = {k: np.array(v) for k, v in about.get("start", {}).items()}
         if "costs" in self.kept:
             self.cost_names = tuple(about["members"][0]["cost_names"])
 
-    def batch(self, observations: NDArray[Any]) -> NDArray[Any]:
+    def batch(self, observations: Array) -> Array:
         feed: dict[str, Any] = {}
         wanted = self.session.get_inputs()
         entries = wanted[0].shape[-1]
@@ -125,7 +122,7 @@ class _OnnxActor:
         self.kept |= {name[:-4]: value for name, value in found.items() if name.endswith("_out")}
         return usable(np.asarray(found[names[0]]), seen)
 
-    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+    def act(self, observation: Array) -> Array:
         """Action for one observation."""
         return np.asarray(self.batch(np.asarray(observation)[None])[0])
 

@@ -20,7 +20,7 @@ from slater.errors import InputError
 from slater.policy.base import Described
 from slater.policy.budget import Budget, Ledger, checked_limits
 from slater.policy.contract import RangeCheck, check_range, checked, usable
-from slater.policy.layers import stretched
+from slater.policy.layers import Array, Arrays, Rng, stretched
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -113,7 +113,7 @@ class SequencePolicy(Described):
         return _normed(x, self.arrays["embed.norm_in"])
 
     @np.errstate(over="ignore", invalid="ignore")
-    def step_tokens(self, togo: F64, observations: NDArray[Any], time: int) -> list[F32]:
+    def step_tokens(self, togo: F64, observations: Array, time: int) -> list[F32]:
         """R, C and s tokens of one step; togo (batch, 1+I), observations (batch, obs_dim), both raw."""
         left = togo
         if self.targets.least is not None and self.targets.most is not None:
@@ -125,7 +125,7 @@ class SequencePolicy(Described):
             self.tokens(2, obs, time),
         ]  # fmt: skip
 
-    def action_token(self, actions: NDArray[Any], time: int) -> F32:
+    def action_token(self, actions: Array, time: int) -> F32:
         """Tokens of actions in the data's units, (batch, action_dim) or (batch,)."""
         if self.low is None or self.high is None:
             choices = np.eye(len(self.arrays["embed.action_weight"]), dtype=np.float32)[actions]
@@ -161,7 +161,7 @@ class SequencePolicy(Described):
         last = _normed(x[:, -1], self.arrays["embed.norm_out"])
         return last @ self.arrays["action_weight"] + self.arrays["action_bias"], grown
 
-    def actions_of(self, outputs: F32, rng: np.random.Generator, deterministic: bool) -> NDArray[Any]:
+    def actions_of(self, outputs: F32, rng: Rng, deterministic: bool) -> Array:
         """Actions in the data's units from the network's outputs."""
         if self.low is None or self.high is None:
             logits = outputs if deterministic else outputs + rng.gumbel(size=outputs.shape)
@@ -174,9 +174,7 @@ class SequencePolicy(Described):
 
     # -- acting -------------------------------------------------------------------------------------------
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions for unrelated observations, each the first of an episode of its own."""
         x = checked(observations, len(self.obs_mean))
         togo = np.tile(np.append(self.target_return, self.limits), (len(x), 1))
@@ -184,7 +182,7 @@ class SequencePolicy(Described):
         usable(outputs, x)
         return self.actions_of(outputs, rng, deterministic)
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _SequenceActor:
+    def begin(self, *, rng: Rng, deterministic: bool = False) -> _SequenceActor:
         """Start an episode with an empty context and the full targets."""
         return _SequenceActor(self, rng, deterministic)
 
@@ -196,9 +194,9 @@ class SequencePolicy(Described):
             f"limits {self.limits.tolist()} per episode>"
         )
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         """Every array of the policy, by name."""
-        named: dict[str, NDArray[Any]] = {f"net.{name}": array for name, array in self.arrays.items()}
+        named: dict[str, Array] = {f"net.{name}": array for name, array in self.arrays.items()}
         named |= {"obs_mean": self.obs_mean, "obs_std": self.obs_std, "limits": self.limits}
         named |= {"episodes": self.targets.episodes}
         named |= {"centre": self.targets.centre, "spread": self.targets.spread}
@@ -215,9 +213,7 @@ class SequencePolicy(Described):
         }  # fmt: skip
 
     @classmethod
-    def from_tensors(
-        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-    ) -> SequencePolicy:
+    def from_tensors(cls, description: Mapping[str, Any], tensors: Arrays) -> SequencePolicy:
         """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
         arrays = {name[4:]: array for name, array in tensors.items() if name.startswith("net.")}
         table = description["table"]
@@ -261,7 +257,7 @@ def _gelu(x: F32) -> F32:
 class _SequenceActor:
     """One episode of a `SequencePolicy`: its context, its cache, and what is still to come."""
 
-    def __init__(self, policy: SequencePolicy, rng: np.random.Generator, deterministic: bool) -> None:
+    def __init__(self, policy: SequencePolicy, rng: Rng, deterministic: bool) -> None:
         self.policy, self.rng, self.deterministic = policy, rng, deterministic
         self.cost_names = policy.cost_names
         self.ledger = Ledger(policy.budget, policy.limits)
@@ -270,7 +266,7 @@ class _SequenceActor:
         self.cache: list[Any] | None = None
         self.seen = 0  # tokens of the context that are in the cache
 
-    def act(self, observation: NDArray[Any], *, check: RangeCheck = "ignore") -> NDArray[Any]:
+    def act(self, observation: Array, *, check: RangeCheck = "ignore") -> Array:
         policy, time = self.policy, self.ledger.time
         check_range(observation, policy.contract, check)
         obs = checked(np.asarray(observation)[None], len(policy.obs_mean))[0]
