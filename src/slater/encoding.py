@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.disk import typed
 from slater.errors import InputError
 
 Kind = Literal["number", "flag", "category", "cycle"]
@@ -100,12 +101,10 @@ class Encoding:
     def from_json(cls, record: Mapping[str, Any]) -> Encoding:
         """What `to_json` gave; anything else is an `InputError`."""
         try:
-            found = cls(str(record["name"]), record["kind"], tuple(map(str, record["values"])))
-        except (KeyError, TypeError) as error:
+            found: Encoding = typed(cls, {name: record[name] for name in ("name", "kind", "values")})
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"An encoding of a column is damaged ({error}).") from None
-        if found.kind not in get_args(Kind) or (
-            found.kind == "cycle" and not set(found.values) <= set(PERIODS)
-        ):
+        if found.kind == "cycle" and not set(found.values) <= set(PERIODS):
             raise InputError(f"The column {found.name!r} is encoded as {found.kind!r}, which is not known.")
         return found
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.disk import typed
 from slater.errors import InputError
 
 F32 = NDArray[np.float32]
@@ -102,11 +103,7 @@ class History:
     def from_json(cls, record: Mapping[str, Any]) -> History:
         """What `to_json` gave; anything else is an `InputError`."""
         try:
-            count, centre, spread = record["actions"], record["centre"], record["spread"]
-            found = cls(
-                int(record["entries"]), None if count is None else int(count),
-                tuple(map(float, centre)), tuple(map(float, spread)), int(record["horizon"]),
-            )  # fmt: skip
+            found: History = typed(cls, record)
             if len(found.centre) != len(found.spread) or not 0 < found.entries < len(found.centre):
                 raise ValueError("its numbers do not fit together")
             if found.horizon < 1 or not np.all(np.array(found.spread) > 0):
