@@ -90,9 +90,8 @@ class Described:
                 "this policy does not say which columns it takes; give observations as an array."
             )
         else:
-            observations = encode_rows(
-                about.columns or tuple(Encoding(entry.name) for entry in about.observations), rows
-            )
+            numbers = tuple(Encoding(entry.name) for entry in about.observations)
+            observations = encode_rows(about.columns or numbers, rows)
         remembers = any(hasattr(member, "history") for member in getattr(self, "members", (self,)))
         if about is not None and not remembers:
             observations = checked(observations, len(about.observations))

@@ -59,17 +59,14 @@ class Mixture(Described):
 
         This is right for first observations only; inside an episode use `begin`, which keeps its member.
         """
-        drawn = rng.choice(len(self.members), p=self.weights, size=len(observations))
-        actions = None
-        for member in np.unique(drawn):
-            rows = np.flatnonzero(drawn == member)
-            part = self.members[member].act(observations[rows], rng=rng, deterministic=deterministic)
-            if actions is None:
-                actions = np.empty((len(observations), *part.shape[1:]), dtype=part.dtype)
-            actions[rows] = part
-        if actions is None:
+        if len(observations) == 0:
             raise InputError("the batch of observations is empty.")
-        return actions
+        drawn = rng.choice(len(self.members), p=self.weights, size=len(observations))
+        parts = [
+            self.members[member].act(observations[drawn == member], rng=rng, deterministic=deterministic)
+            for member in np.unique(drawn)
+        ]
+        return np.concatenate(parts)[np.argsort(np.argsort(drawn, kind="stable"))]
 
 
 def parts_of(policy: Any) -> list[tuple[float, Any]]:

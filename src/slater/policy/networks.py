@@ -65,11 +65,9 @@ class _NetworkPolicy(Described, Memoryless):
         """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
         weights, biases = zip(*read_layers(tensors, "layers"), strict=True)
         sizes = [tensors["obs_mean"].shape[0], *(weight.shape[1] for weight in weights)]
-        if any(
-            weight.shape[0] != size or bias.shape != (weight.shape[1],)
-            for weight, bias, size in zip(weights, biases, sizes, strict=False)
-        ):
-            raise ValueError("the layers do not fit together")
+        for weight, bias, size in zip(weights, biases, sizes, strict=False):
+            if weight.shape[0] != size or bias.shape != weight.shape[1:]:
+                raise ValueError("the layers do not fit together")
         more = cls._more(description, tensors)
         policy = cls(weights, biases, tensors["obs_mean"], tensors["obs_std"], **more)
         if sizes[-1] != policy._width:
@@ -186,11 +184,8 @@ class GaussianMixturePolicy(_BoxPolicy):
         before, slope, width = self._before(actions)
         before = before[:, None, :]
         normal = -0.5 * ((before - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
-        weighed = logits + normal.sum(axis=-1)
-        top = weighed.max(axis=-1, keepdims=True)
-        density = top[:, 0] + np.log(np.exp(weighed - top).sum(axis=-1))
-        whole = np.log(np.exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)) + logits.max(axis=-1)
-        return np.asarray(density - whole - (slope + width).sum(axis=-1))
+        density = _log_sum(logits + normal.sum(axis=-1)) - _log_sum(logits)
+        return np.asarray(density - (slope + width).sum(axis=-1))
 
     def description(self) -> dict[str, Any]:
         """What the arrays do not say, as JSON."""
@@ -199,6 +194,12 @@ class GaussianMixturePolicy(_BoxPolicy):
     @staticmethod
     def _more(description: Mapping[str, Any], tensors: Arrays) -> dict[str, Any]:
         return _BoxPolicy._more(description, tensors) | {"components": int(description["components"])}
+
+
+def _log_sum(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The logarithm of the sum of exponentials over the last axis."""
+    top = x.max(axis=-1)
+    return np.asarray(top + np.log(np.exp(x - top[..., None]).sum(axis=-1)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -218,7 +219,7 @@ class CategoricalPolicy(_NetworkPolicy):
         logits = self.outputs(observations).astype(np.float64)
         logits -= logits.max(axis=-1, keepdims=True)
         chosen = np.take_along_axis(logits, np.asarray(actions, dtype=np.int64)[:, None], axis=-1)[:, 0]
-        return np.asarray(chosen - np.log(np.exp(logits).sum(axis=-1)))
+        return np.asarray(chosen - _log_sum(logits))
 
     def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> NDArray[np.int64]:
         """Action indices of shape `(batch,)`."""

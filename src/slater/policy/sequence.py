@@ -120,10 +120,8 @@ class SequencePolicy(Described):
             left = np.clip(togo, self.targets.least, self.targets.most)
         scaled = ((left - self.targets.centre) / self.targets.spread).astype(np.float32)
         obs = ((observations - self.obs_mean) / self.obs_std).astype(np.float32)
-        return [
-            self.tokens(0, scaled[:, :1], time), self.tokens(1, scaled[:, 1:], time),
-            self.tokens(2, obs, time),
-        ]  # fmt: skip
+        shown = (scaled[:, :1], scaled[:, 1:], obs)
+        return [self.tokens(kind, values, time) for kind, values in enumerate(shown)]
 
     def action_token(self, actions: Array, time: int) -> F32:
         """Tokens of actions in the data's units, (batch, action_dim) or (batch,)."""
@@ -196,13 +194,10 @@ class SequencePolicy(Described):
 
     def tensors(self) -> dict[str, Array]:
         """Every array of the policy, by name."""
-        named: dict[str, Array] = {f"net.{name}": array for name, array in self.arrays.items()}
-        named |= {"obs_mean": self.obs_mean, "obs_std": self.obs_std, "limits": self.limits}
-        named |= {"episodes": self.targets.episodes}
-        named |= {"centre": self.targets.centre, "spread": self.targets.spread}
-        optional = {"low": self.low, "high": self.high}
-        optional |= {"least": self.targets.least, "most": self.targets.most}
-        return named | {name: array for name, array in optional.items() if array is not None}
+        named: dict[str, Array | None] = {f"net.{name}": array for name, array in self.arrays.items()}
+        named |= {name: getattr(self, name) for name in ("obs_mean", "obs_std", "limits", "low", "high")}
+        named |= {n: getattr(self.targets, n) for n in ("episodes", "centre", "spread", "least", "most")}
+        return {name: array for name, array in named.items() if array is not None}
 
     def description(self) -> dict[str, Any]:
         """What the arrays do not say, as JSON."""
