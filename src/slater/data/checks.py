@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from slater.data.dataset import NO_TRANSITION, Dataset
 from slater.data.episodes import LEAST_LIVED
 from slater.data.findings import NO_ROWS, Findings, Report, Severity
 from slater.data.metadata import MOST_ACTIONS, Metadata
-from slater.data.repeats import Repeats
 
 #: How far apart a next observation and the following row may be and still be called the same.
 _SAME = 1e-4
@@ -22,8 +22,13 @@ _TOO_LARGE = (
     f"is beyond {LARGEST_NUMBER:g}; if it stands for a missing value, leave that empty, else choose "
     "another unit"
 )
+#: So many rows in a row that stand earlier in the same episode, in the same order, are a copy.
+_STRETCH = 3
 #: A column's rounding, as a share of its range, from which it is said.
 _COARSE = 1e-3
+
+_NUMBERS = ("observations", "actions", "rewards", "costs")
+Rows = Mapping[str, NDArray[Any]]
 
 
 class _WholeActions:
@@ -67,6 +72,73 @@ class _WholeActions:
             note("warning", "actions", message)
 
 
+class Repeats:
+    """What a log holds twice: rows that repeat the row before, copied stretches, whole episodes.
+
+    Takes blocks of rows in order; memory grows with the number of episodes only.
+    """
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._before: np.uint64 | None = None  # the last row, if its episode goes on
+        self._content = blake2b(digest_size=16)  # of the episode so far
+        self._contents: set[bytes] = set()
+
+    def update(self, rows: Rows, offset: int) -> None:
+        """Look at the rows from number `offset` on."""
+        ends = rows["terminals"] | rows["timeouts"]
+        if rows["actions"].ndim == 2:  # a discrete world may well stand still, or go in circles
+            self._rows(_codes(rows), ends, offset)
+        self._episodes(rows, ends, offset)
+
+    def _rows(self, codes: NDArray[np.uint64], ends: NDArray[np.bool_], offset: int) -> None:
+        same = np.zeros(len(ends), dtype=np.bool_)
+        same[1:] = (codes[1:] == codes[:-1]) & ~ends[:-1]
+        same[0] = self._before is not None and bool(codes[0] == self._before)
+        message = "repeats the row before it in every number; was it logged twice?"
+        self._findings.add("warning", "rows", message, offset + np.flatnonzero(same))
+        self._before = None if ends[-1] else codes[-1]
+        # the row before with the same content, in the same episode, and how far back it stands
+        order = np.argsort(codes, kind="stable")
+        again = codes[order[1:]] == codes[order[:-1]]
+        lag = np.zeros(len(codes), dtype=np.int64)
+        lag[order[1:][again]] = (order[1:] - order[:-1])[again]
+        episode = np.concatenate([[0], np.cumsum(ends[:-1])])
+        lag[(lag < 2) | (episode[np.arange(len(codes)) - lag] != episode)] = 0
+        starts = np.flatnonzero(np.diff(lag, prepend=0))
+        lengths = np.diff(starts, append=len(lag))
+        copied = np.concatenate(
+            [np.arange(s, s + n) for s, n in zip(starts, lengths, strict=True) if lag[s] and n >= _STRETCH]
+            or [np.zeros(0, np.int64)]
+        )
+        message = "stands earlier in the same episode, like the rows around it; were they copied?"
+        self._findings.add("warning", "rows", message, offset + copied)
+
+    def _episodes(self, rows: Rows, ends: NDArray[np.bool_], offset: int) -> None:
+        start, copies = 0, []
+        columns = [np.ascontiguousarray(rows[name]) for name in ("observations", "actions", "rewards")]
+        for stop in [*(np.flatnonzero(ends) + 1).tolist(), len(ends)]:
+            for values in columns:
+                self._content.update(values[start:stop].tobytes())
+            if stop > start and ends[stop - 1]:
+                digest = self._content.digest()
+                if digest in self._contents:
+                    copies.append(stop - 1)
+                self._contents.add(digest)
+                self._content = blake2b(digest_size=16)
+            start = stop
+        message = "an episode that ends here is a copy of an earlier one"
+        self._findings.add("warning", "rows", message, offset + np.array(copies, dtype=np.int64))
+
+
+def _codes(rows: Rows) -> NDArray[np.uint64]:
+    """A number for the content of each row, (N,), equal where all its numbers are (0 and -0 too)."""
+    table = np.concatenate([rows[name].reshape(len(rows["rewards"]), -1) for name in _NUMBERS], axis=1)
+    words = (np.ascontiguousarray(table, np.float32) + np.float32(0)).view(np.uint32).astype(np.uint64)
+    keys = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64) | np.uint64(1)
+    return np.asarray(((words + np.uint64(1)) * keys).sum(axis=1, dtype=np.uint64))
+
+
 class Inspector:
     """Takes blocks of rows in order (`update`), then `finish`; notes problems in `findings`.
 
@@ -103,9 +175,9 @@ class Inspector:
         self._rises, self._falls = np.zeros((2, 1 + len(self._cost_names)), dtype=np.int64)
         self._running: str | None = None  # source of the episode that the last block left unfinished
 
-    def update(self, rows: Mapping[str, NDArray[Any]], after: NDArray[np.float32] | None) -> None:
+    def update(self, rows: Rows, after: NDArray[np.float32] | None) -> None:
         """Check one block; `after` is the first observation behind it, None at the end of the data."""
-        for name in ("observations", "actions", "rewards", "costs", "next_observations"):
+        for name in (*_NUMBERS, "next_observations"):
             if name == "next_observations" and self._derived:
                 continue  # it would only repeat what observations say
             values = rows[name].reshape(len(rows[name]), -1)
@@ -128,7 +200,7 @@ class Inspector:
         self._repeats.update(rows, self._size)
         self._check_totals(rows)
         self._transitions += int(rows["next_known"].sum())
-        for name in ("observations", "actions", "costs", "rewards"):
+        for name in _NUMBERS:
             for bounds, pick in ((self._low, np.fmin), (self._high, np.fmax)):
                 own: Any = pick.reduce(rows[name])
                 bounds[name] = np.asarray(pick(bounds.get(name, own), own))
@@ -141,7 +213,7 @@ class Inspector:
             self._check_source(rows)
         self._size += len(rewards)
 
-    def _mark(self, severity: Severity, field: str, message: str, where: NDArray[Any]) -> None:
+    def _mark(self, severity: Severity, field: str, message: str, where: Any) -> None:
         """Note a problem of the rows of the present block, (N,)."""
         self._findings.add(severity, field, message, self._size + np.flatnonzero(where))
 
@@ -152,7 +224,7 @@ class Inspector:
             return [(list(range(width)), "")]
         return [([index], f"the column {label!r} ") for index, label in enumerate(labels)]
 
-    def _check_totals(self, rows: Mapping[str, NDArray[Any]]) -> None:
+    def _check_totals(self, rows: Rows) -> None:
         """Count where reward and costs rise and fall within episodes."""
         values = np.concatenate([rows["rewards"][:, None], rows["costs"]], axis=1)
         inside = ~(rows["terminals"] | rows["timeouts"])
@@ -172,7 +244,7 @@ class Inspector:
             message = "is above 1, but the probability of a discrete action is at most 1"
             self._mark("error", "propensity", message, finite & (values > 1 + 1e-6))
 
-    def _check_source(self, rows: Mapping[str, NDArray[Any]]) -> None:
+    def _check_source(self, rows: Rows) -> None:
         names = rows["source"]
         self._mark("error", "source", "has no name", names == "")
         ends = rows["terminals"] | rows["timeouts"]
@@ -202,7 +274,7 @@ class Inspector:
             message = "is outside the stated bounds; clip it if the environment did"
             self._mark("error", "actions", message, outside)
 
-    def _check_continuity(self, rows: Mapping[str, NDArray[Any]], after: NDArray[np.float32] | None) -> None:
+    def _check_continuity(self, rows: Rows, after: NDArray[np.float32] | None) -> None:
         """Where next observations are given: do they go on where, and only where, no end is marked?"""
         observations, following = rows["observations"], rows["next_observations"]
         comparable = slice(None) if after is not None else slice(0, -1)

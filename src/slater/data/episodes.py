@@ -83,8 +83,8 @@ class Episodes:
 
     def take(self, numbers: NDArray[np.integer]) -> Episodes:
         """The lines of the table with these numbers, in their order."""
-        columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS}
-        return replace(self, **{name: None if a is None else a[numbers] for name, a in columns.items()})
+        chosen: Any = {name: getattr(self, name) for name in _COLUMNS if getattr(self, name) is not None}
+        return replace(self, **{name: array[numbers] for name, array in chosen.items()})
 
     @classmethod
     def join(cls, parts: Sequence[Episodes]) -> Episodes:
@@ -239,8 +239,9 @@ class EpisodeCounter:
 
     def update(self, rows: Mapping[str, NDArray[Any]]) -> None:
         """Take the next rows (the columns rewards, costs, terminals, timeouts, and source where known)."""
-        names = ("rewards", "costs", "terminals", "timeouts")
-        block = Episodes.of_rows(*(rows[name] for name in names), rows.get("source"))
+        block = Episodes.of_rows(
+            rows["rewards"], rows["costs"], rows["terminals"], rows["timeouts"], rows.get("source")
+        )
         self._pieces.append(replace(block, starts=block.starts + self._size, stops=block.stops + self._size))
         self._size += len(rows["rewards"])
 

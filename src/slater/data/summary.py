@@ -184,7 +184,7 @@ class _ActionSample:
         joint: float | None = None
         if sample.ndim == 1:
             low, high = np.zeros(1), np.array([(meta.num_actions or int(largest[0]) + 1) - 1.0])
-            edges = np.zeros((1, 1))
+            edges: NDArray[Any] = np.zeros((1, 1))
             shares = np.bincount(sample, minlength=int(high[0]) + 1)[None] / len(sample)
             joint = float((shares > 0).mean())
         else:

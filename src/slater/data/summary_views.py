@@ -62,7 +62,7 @@ def summary_text(summary: Summary) -> str:
     return "\n".join([*lines, "", "actions", *_action_lines(summary)])
 
 
-def _spread(record: dict[str, float]) -> str:
+def _spread(record: dict[str, Any]) -> str:
     """One line for a distribution: min, quartiles, max."""
     if record["min"] is None:
         return "no episode is judged"

@@ -84,10 +84,9 @@ class ReadOptions:
 
     def to_json(self) -> dict[str, Any]:
         """What is told, as a JSON object for the record of a run; `from_json` reads it back."""
-        told = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "like"}
+        told = {**vars(self), "columns": {role: list(names) for role, names in self.columns.items()}}
         plain = {name: value for name, value in told.items() if value != getattr(ReadOptions(), name)}
-        if "columns" in plain:
-            plain["columns"] = {role: list(names) for role, names in self.columns.items()}
+        plain.pop("like", None)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
 
     @classmethod
@@ -110,37 +109,23 @@ class ReadOptions:
         def spread(bounds: tuple[float, ...] | None) -> tuple[float, ...] | None:
             return bounds * action_dim if bounds is not None and len(bounds) == 1 and action_dim else bounds
 
-        told = {
-            "env_id": self.env_id,
-            "horizon": self.horizon,
-            "action_low": spread(self.action_low),
-            "action_high": spread(self.action_high),
-            "num_actions": self.num_actions,
-            "step": None if self.step is None else duration(self.step),
-        }
-        return replace(metadata, **{name: value for name, value in told.items() if value is not None})  # type: ignore[arg-type]
+        told: dict[str, Any] = {name: getattr(self, name) for name in ("env_id", "horizon", "num_actions")}
+        told |= {"action_low": spread(self.action_low), "action_high": spread(self.action_high)}
+        told["step"] = None if self.step is None else duration(self.step)
+        return replace(metadata, **{name: value for name, value in told.items() if value is not None})
 
 
 def read_options(
     columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None, **told: Any
 ) -> ReadOptions:
     """Options from plain values: columns as a mapping from roles to names, or as texts "ROLE=NAME,NAME"."""
-    if columns is None:
-        mapped: dict[str, tuple[str, ...]] = {}
-    elif isinstance(columns, str):
-        mapped = parse_columns(columns.split())
-    elif isinstance(columns, Mapping):
-        mapped = {
-            role: (names,) if isinstance(names, str) else tuple(names) for role, names in columns.items()
-        }
+    if isinstance(columns, Mapping):
+        mapped = {role: (n,) if isinstance(n, str) else tuple(n) for role, n in columns.items()}
     else:
-        mapped = parse_columns(columns)
+        mapped = parse_columns(columns.split() if isinstance(columns, str) else columns or ())
     known = {field.name for field in fields(ReadOptions)}
-    for name in told:
-        if name not in known:
-            raise InputError(
-                f"There is no option {name!r} for reading; there are {', '.join(sorted(known))}."
-            )
+    for name in told.keys() - known:
+        raise InputError(f"There is no option {name!r} for reading; there are {', '.join(sorted(known))}.")
     return ReadOptions(columns=mapped, **told)
 
 

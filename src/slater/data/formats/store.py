@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -39,6 +40,7 @@ from slater.errors import InputError
 
 _FORMATS = (1, 2)
 HEADER_BYTES = 4096
+_WIDE = ("observations", "actions", "costs")
 _EPISODE_FIELDS = ("starts", "stops", "returns", "costs", "terminated", "complete")
 
 
@@ -94,31 +96,24 @@ def _remove(store: Path) -> None:
 def _record_type(
     observation_dim: int, action_dim: int, num_costs: int, *, discrete: bool, propensity: bool
 ) -> np.dtype[Any]:
-    optional = [("propensity", "<f8")] if propensity else []
-    return np.dtype(
-        [
-            ("observations", "<f4", (observation_dim,)),
-            ("actions", "<i4") if discrete else ("actions", "<f4", (action_dim,)),
-            ("rewards", "<f4"),
-            ("costs", "<f4", (num_costs,)),
-            ("terminals", "?"),
-            ("timeouts", "?"),
-            ("next_observations", "<f4", (observation_dim,)),
-            ("next_known", "?"),
-            *optional,
-        ]
-    )
+    fields = [
+        ("observations", "<f4", (observation_dim,)),
+        ("actions", "<i4") if discrete else ("actions", "<f4", (action_dim,)),
+        ("rewards", "<f4"),
+        ("costs", "<f4", (num_costs,)),
+        ("terminals", "?"),
+        ("timeouts", "?"),
+        ("next_observations", "<f4", (observation_dim,)),
+        ("next_known", "?"),
+    ]
+    return np.dtype(fields + ([("propensity", "<f8")] if propensity else []))
 
 
 def _header(dtype: np.dtype[Any], size: int) -> bytes:
     """An .npy header padded to a fixed length, so that the row count can be filled in at the end."""
     text = repr({"descr": dtype.descr, "fortran_order": False, "shape": (size,)})
-    return (
-        b"\x93NUMPY\x01\x00"
-        + (HEADER_BYTES - 10).to_bytes(2, "little")
-        + text.encode().ljust(HEADER_BYTES - 11)
-        + b"\n"
-    )
+    start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
+    return start + text.encode().ljust(HEADER_BYTES - 11) + b"\n"
 
 
 class StoreWriter(Writer):
@@ -144,14 +139,9 @@ class StoreWriter(Writer):
     def write(self, rows: Block) -> None:
         """Append rows as packed records."""
         if self._dtype is None:
-            width = 1 if self._notes.discrete else rows["actions"].shape[1]
-            self._dtype = _record_type(
-                rows["observations"].shape[1],
-                width,
-                len(self._notes.cost_names),
-                discrete=self._notes.discrete,
-                propensity="propensity" in rows,
-            )
+            sizes = [rows[name].reshape(len(rows["rewards"]), -1).shape[1] for name in _WIDE]
+            told = "propensity" in rows
+            self._dtype = _record_type(*sizes, discrete=self._notes.discrete, propensity=told)
         records = np.empty(len(rows["rewards"]), dtype=self._dtype)
         for name in self._dtype.names or ():
             records[name] = rows[name]
@@ -171,15 +161,14 @@ class StoreWriter(Writer):
             self._file.seek(0)
             self._file.write(_header(self._dtype, self._size))
             self._file.close()
-            table: dict[str, Any] = {name: getattr(episodes, name) for name in _EPISODE_FIELDS}
-            if episodes.source is not None:
-                table["source"] = episodes.source
+            named = _EPISODE_FIELDS + (("source",) if episodes.source is not None else ())
+            table: dict[str, Any] = {name: getattr(episodes, name) for name in named}
             np.savez(self._partial / "episodes.npz", unknown=np.concatenate(self._unknown), **table)
             notes = {
                 "format": _FORMATS["propensity" in (self._dtype.names or ())],
                 "size": self._size,
                 "observation_dim": int(self._dtype["observations"].shape[0]),
-                "action_dim": 1 if self._notes.discrete else int(self._dtype["actions"].shape[0]),
+                "action_dim": math.prod(self._dtype["actions"].shape),
                 "discrete": self._notes.discrete,
                 "cost_names": list(self._notes.cost_names),
                 "metadata": self._notes.metadata.to_json(),
@@ -196,17 +185,15 @@ class StoreWriter(Writer):
     def _put_in_place(self) -> None:
         """Rename; where that fails, what was there before is there again."""
         old = _old(self._path)
-        replaced = self._path.exists()
-        if replaced:
+        if self._path.exists():
             os.replace(self._path, old)
         try:
             os.replace(self._partial, self._path)
         except BaseException:
-            if replaced and not self._path.exists():
+            if old.exists() and not self._path.exists():
                 os.replace(old, self._path)
             raise
-        if replaced:
-            _remove(old)
+        _remove(old)
 
     def abandon(self) -> None:
         """Remove the partial folder; `settle` needs it where the store itself is not in its place."""
@@ -273,9 +260,7 @@ class StoreNotes(Notes):
             if not whole:
                 raise InputError(f"{path}/{what}; convert the data again.")
         with np.load(path / "episodes.npz", allow_pickle=False) as archive:
-            table: dict[str, Any] = {name: archive[name] for name in _EPISODE_FIELDS}
-            if "source" in archive.files:
-                table["source"] = archive["source"]
+            table: dict[str, Any] = {n: archive[n] for n in (*_EPISODE_FIELDS, "source") if n in archive}
             return notes, Episodes(**table), archive["unknown"]
 
 
