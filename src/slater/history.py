@@ -45,10 +45,8 @@ class History:
         seen = np.concatenate([observations, _vectors(actions, count)], axis=1).astype(np.float64)
         spread = seen.std(axis=0)
         varies = spread > np.maximum(1e-7 * np.abs(seen).max(axis=0), 1e-30)
-        return cls(
-            observations.shape[1], count, tuple(seen.mean(axis=0).tolist()),
-            tuple(np.where(varies, spread, 1.0).tolist()), horizon,
-        )  # fmt: skip
+        centre, scale = seen.mean(axis=0).tolist(), np.where(varies, spread, 1.0).tolist()
+        return cls(observations.shape[1], count, tuple(centre), tuple(scale), horizon)
 
     @property
     def size(self) -> int:
@@ -71,8 +69,7 @@ class History:
     def after(self, memory: F32, observations: NDArray[Any], actions: NDArray[Any]) -> F32:
         """The memory (rows, size) after a step with these observations and actions, a row per episode."""
         seen: F32 = np.concatenate([observations, _vectors(actions, self.actions)], axis=1).astype(np.float32)
-        centre: F32 = np.array(self.centre, np.float32)
-        spread: F32 = np.array(self.spread, np.float32)
+        centre, spread = (np.array(side, np.float32) for side in (self.centre, self.spread))
         seen = np.asarray((seen - centre) / spread, np.float32)
         decay, gain = self.weights
         one = np.ones((len(seen), 1), np.float32)
