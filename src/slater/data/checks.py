@@ -92,9 +92,8 @@ class Repeats:
         self._episodes(rows, ends, offset)
 
     def _rows(self, codes: NDArray[np.uint64], ends: NDArray[np.bool_], offset: int) -> None:
-        same = np.zeros(len(ends), dtype=np.bool_)
-        same[1:] = (codes[1:] == codes[:-1]) & ~ends[:-1]
-        same[0] = self._before is not None and bool(codes[0] == self._before)
+        before = self._before is not None and bool(codes[0] == self._before)
+        same = np.append(before, (codes[1:] == codes[:-1]) & ~ends[:-1])
         message = "repeats the row before it in every number; was it logged twice?"
         self._findings.add("warning", "rows", message, offset + np.flatnonzero(same))
         self._before = None if ends[-1] else codes[-1]
@@ -107,10 +106,7 @@ class Repeats:
         lag[(lag < 2) | (episode[np.arange(len(codes)) - lag] != episode)] = 0
         starts = np.flatnonzero(np.diff(lag, prepend=0))
         lengths = np.diff(starts, append=len(lag))
-        copied = np.concatenate(
-            [np.arange(s, s + n) for s, n in zip(starts, lengths, strict=True) if lag[s] and n >= _STRETCH]
-            or [np.zeros(0, np.int64)]
-        )
+        copied = np.flatnonzero(np.repeat((lag[starts] > 0) & (lengths >= _STRETCH), lengths))
         message = "stands earlier in the same episode, like the rows around it; were they copied?"
         self._findings.add("warning", "rows", message, offset + copied)
 

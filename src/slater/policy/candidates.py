@@ -81,20 +81,15 @@ class CandidatesPolicy(Described, Memoryless):
 
     def tensors(self) -> dict[str, Array]:
         """Every array of the policy, by name."""
-        named: dict[str, Array] = {
-            "obs_mean": self.obs_mean, "obs_std": self.obs_std, "low": self.low, "high": self.high,
-            "multipliers": self.multipliers,
-        }  # fmt: skip
+        named = {name: getattr(self, name) for name in ("obs_mean", "obs_std", "low", "high", "multipliers")}
         networks = {"decoder": self.decoder, "perturbation": self.perturbation}
         networks |= {f"critic_{k}": layers for k, layers in enumerate(self.critics)}
         return named | name_layers(networks)
 
     def description(self) -> dict[str, Any]:
         """What the arrays do not say, as JSON."""
-        return {
-            "kind": "candidates", "leans": list(self.leans), "phi": self.phi, "samples": self.samples,
-            "latent_cut": self.latent_cut,
-        }  # fmt: skip
+        plain = {name: getattr(self, name) for name in ("phi", "samples", "latent_cut")}
+        return {"kind": "candidates", "leans": list(self.leans), **plain}
 
     @classmethod
     def from_tensors(cls, description: Mapping[str, Any], tensors: Arrays) -> CandidatesPolicy:

@@ -130,12 +130,8 @@ class SwitchingPolicy(Described):
 
     def tensors(self) -> dict[str, Array]:
         """Every array of the policy, by name."""
-        named: dict[str, Array] = {
-            "obs_mean": self.obs_mean, "obs_std": self.obs_std, "limits": self.limits,
-            "cost_scale": self.cost_scale,
-        }  # fmt: skip
-        if self.low is not None and self.high is not None:
-            named |= {"low": self.low, "high": self.high}
+        arrays = ("obs_mean", "obs_std", "limits", "cost_scale", "low", "high")
+        named = {name: getattr(self, name) for name in arrays if getattr(self, name) is not None}
         networks = {"network": self.network}
         for utility, copies in enumerate(self.critics):
             networks |= {f"critic_{utility}_{copy}": layers for copy, layers in enumerate(copies)}
@@ -153,13 +149,10 @@ class SwitchingPolicy(Described):
     def from_tensors(cls, description: Mapping[str, Any], tensors: Arrays) -> SwitchingPolicy:
         """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
         utilities, copies = 1 + len(tensors["limits"]), int(description["copies"])
-        critics = tuple(
-            tuple(read_layers(tensors, f"critic_{u}_{copy}") for copy in range(copies))
-            for u in range(utilities)
-        )
+        each = [[read_layers(tensors, f"critic_{u}_{k}") for k in range(copies)] for u in range(utilities)]
         least, most = (float(x) for x in description["log_std_range"])
         policy = cls(
-            read_layers(tensors, "network"), critics, int(description["heads"]),
+            read_layers(tensors, "network"), tuple(map(tuple, each)), int(description["heads"]),
             Budget.from_json(description["budget"]), tensors["limits"], tensors["cost_scale"],
             tensors["obs_mean"], tensors["obs_std"], tensors.get("low"), tensors.get("high"),
             (least, most), bool(description["clip"]), tuple(map(str, description["cost_names"])),

@@ -146,14 +146,8 @@ class Notes:
 
     def to_text(self, fingerprint: str) -> str:
         """JSON that `parse` reads back, with the fingerprint of the rows written."""
-        record = {
-            "format": 1,
-            "metadata": self.metadata.to_json(),
-            "cost_names": list(self.cost_names),
-            "discrete": self.discrete,
-            "fingerprint": fingerprint,
-        }
-        return json.dumps(record)
+        record = {"format": 1, "metadata": self.metadata.to_json(), "cost_names": list(self.cost_names)}
+        return json.dumps({**record, "discrete": self.discrete, "fingerprint": fingerprint})
 
     @classmethod
     def parse(cls, path: Path | str, text: str | bytes) -> Notes:
@@ -210,9 +204,7 @@ class Reader(ABC):
 
     def block_rows(self) -> int:
         """How many rows to read at a time, so that a block stays within some megabytes."""
-        width = sum(
-            max(1, math.prod(column.tail)) * column.dtype.itemsize for column in self.columns.values()
-        )
+        width = sum(max(1, math.prod(c.tail)) * c.dtype.itemsize for c in self.columns.values())
         return max(256, min(BLOCK_ROWS, _BLOCK_BYTES // max(1, width)))
 
     def close(self) -> None:
