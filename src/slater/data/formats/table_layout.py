@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -99,11 +100,9 @@ def find_roles(
         for candidate in candidates:
             matches = [name for name in names if name.startswith(candidate[:-1])]
             if candidate in names:
-                roles[role] = [candidate]
-            elif candidate.endswith("*") and matches:
+                roles.setdefault(role, [candidate])
+            elif candidate.endswith("*") and matches and role not in roles:
                 roles[role] = expand_names(role, (candidate,), entries_of(matches))
-            if role in roles:
-                break
     chosen = mapped_roles("the table", roles, options)
     rest = [role for role, wanted in chosen.items() if tuple(wanted) == ("*",)]
     found = {role: expand_names(role, wanted, names) for role, wanted in chosen.items() if role not in rest}
@@ -130,24 +129,20 @@ class TableWriter(Writer):
 
     def write(self, rows: Block) -> None:
         """Append rows as a record batch."""
-        columns: dict[str, NDArray[Any]] = {}
-        for prefix, role in (("obs", "observations"), ("action", "actions")):
-            columns |= _named(prefix, rows[role])
+        columns = _named("obs", rows["observations"]) | _named("action", rows["actions"])
         columns["reward"] = rows["rewards"]
         for index, name in enumerate(cost_columns(self._notes.cost_names)):
             columns[name] = rows["costs"][:, index]
-        for name in ("terminal", "timeout"):
-            columns[name] = rows[name + "s"].astype(np.int8) if self._csv else rows[name + "s"]
-        columns |= _named("next_obs", rows["next_observations"])
-        columns["next_known"] = rows["next_known"].astype(np.int8) if self._csv else rows["next_known"]
+        columns |= {"terminal": rows["terminals"], "timeout": rows["timeouts"]}
+        columns |= _named("next_obs", rows["next_observations"]) | {"next_known": rows["next_known"]}
         columns |= {name: rows[name] for name in OPTIONAL_FIELDS if name in rows}
-        try:
+        if self._csv:
+            columns |= {name: x.astype(np.int8) for name, x in columns.items() if x.dtype == np.bool_}
+        with self._writing():
             table = self._arrow.table(columns)
             if self._writer is None:
                 self._writer = self._open(table.schema)
             self._writer.write_table(table)
-        except (OSError, self._arrow.ArrowException) as error:
-            raise InputError(f"{self._path} cannot be written: {error}.") from None
 
     def _open(self, schema: Any) -> Any:
         if self._csv:
@@ -156,19 +151,23 @@ class TableWriter(Writer):
             return self._arrow.csv.CSVWriter(self._partial, schema, write_options=options)
         return self._arrow.parquet.ParquetWriter(self._partial, schema, write_page_checksum=True)
 
-    def finish(self, fingerprint: str) -> None:
-        """Add the notes (Parquet) and put the file in its place."""
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            notes = self._notes.to_text(fingerprint)
-            if self._csv:
-                self._writer.close()
-                notes_beside(self._path).write_text(notes)
-            else:
-                self._writer.add_key_value_metadata({"slater": notes})
-                self._writer.close()
-            os.replace(self._partial, self._path)
+            yield
         except (OSError, self._arrow.ArrowException) as error:
             raise InputError(f"{self._path} cannot be written: {error}.") from None
+
+    def finish(self, fingerprint: str) -> None:
+        """Add the notes, in a Parquet file or beside another, and put the file in its place."""
+        notes = self._notes.to_text(fingerprint)
+        with self._writing():
+            if not self._csv:
+                self._writer.add_key_value_metadata({"slater": notes})
+            self._writer.close()
+            if self._csv:
+                notes_beside(self._path).write_text(notes)
+            os.replace(self._partial, self._path)
 
     def abandon(self) -> None:
         """Remove the partial file."""

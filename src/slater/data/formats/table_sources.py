@@ -90,16 +90,14 @@ class ParquetSource(TableSource):
                     "the same columns, or one of them by its own path."
                 )
             self.schemas.append((str(file), own))
-        if len(self._files) > 1:
-            self.recognised = (f"{len(self._files)} Parquet files",)
+        self.recognised = (f"{len(self._files)} Parquet files",) if len(self._files) > 1 else ()
 
     def notes(self) -> bytes | None:
         """What our writer put into the schema; of a folder nothing, since each file has notes of its own."""
         if self._path.is_dir():
             return None
         with self._arrow.parquet.ParquetFile(self._path) as file:
-            found: bytes | None = (file.metadata.metadata or {}).get(b"slater")
-        return found
+            return (file.metadata.metadata or {}).get(b"slater")
 
     def batches(self, rows: int, columns: Names, types: Types = None, part: int | None = None) -> Rows:
         """Batches as the files have them."""
@@ -136,9 +134,8 @@ class CsvSource(TableSource):
         self._delimiter = _delimiter_of(lines, "\t" if ".tsv" in path.name.lower() else ",")
         rows = csv.reader(lines[1:], delimiter=self._delimiter)
         cells = [cell.strip() for row in rows for cell in row]
-        commas = any(re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) for cell in cells)
-        points = any(re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", cell) for cell in cells)
-        self.decimal = "," if commas and not points else "."
+        marks = {m[1] for m in (re.fullmatch(r"[+-]?\d*([.,])\d+([eE][+-]?\d+)?", c) for c in cells) if m}
+        self.decimal = "," if marks == {","} else "."
         self.recognised = self._said(path)
         self.schemas = [(self.name, self._open({}).schema)]
 
@@ -188,13 +185,11 @@ def _encoding_of(start: bytes) -> str:
         return "utf-16"
     if len(start) > 8 and start[1:200:2].count(0) > len(start[1:200:2]) // 2:
         return "utf-16-le"
-    for cut in range(4):  # the last character may be cut
-        try:
-            start[: len(start) - cut].decode("utf-8")
-        except UnicodeDecodeError:
-            continue
-        return "utf-8"
-    return "cp1252" if not set(start) & {0x81, 0x8D, 0x8F, 0x90, 0x9D} else "latin-1"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+    except UnicodeDecodeError:
+        return "cp1252" if not set(start) & {0x81, 0x8D, 0x8F, 0x90, 0x9D} else "latin-1"
+    return "utf-8"
 
 
 def _delimiter_of(lines: Sequence[str], usual: str) -> str:
@@ -214,8 +209,7 @@ def table_source(table: Any) -> TableSource:
     if not isinstance(table, str | Path):
         return _frame(arrow, table)
     path = Path(table)
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
-    kind = suffixes[-1] if suffixes else ".parquet"
+    kind = next((s.lower() for s in reversed(path.suffixes) if s.lower() not in _COMPRESSED), ".parquet")
     try:
         if kind in (".jsonl", ".ndjson"):
             with arrow.input_stream(str(path), compression=_packed(path)) as stream:
