@@ -124,13 +124,14 @@ class MinariReader(Reader):
             env_id, horizon = spec.get("id"), spec.get("max_episode_steps")
         except (ValueError, AttributeError):
             pass  # the environment's name is a comfort, not data
-        low, high = getattr(action_space, "low", None), getattr(action_space, "high", None)
+        low: Any = getattr(action_space, "low", None)
+        high: Any = getattr(action_space, "high", None)
         bounded = low is not None and high is not None and np.isfinite(low).all() and np.isfinite(high).all()
         self.metadata = Metadata(
             env_id=env_id if isinstance(env_id, str) else None,
             horizon=horizon if isinstance(horizon, int) and horizon > 0 else None,
-            action_low=_numbers(low) if bounded else None,
-            action_high=_numbers(high) if bounded else None,
+            action_low=tuple(np.ravel(low).tolist()) if bounded else None,
+            action_high=tuple(np.ravel(high).tolist()) if bounded else None,
             num_actions=int(action_space.n) if hasattr(action_space, "n") else None,
         )
         if getattr(action_space, "start", 0) != 0:
@@ -218,24 +219,17 @@ class MinariReader(Reader):
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
         """Whole episodes, gathered until there are about `rows` rows."""
         held: list[dict[str, NDArray[Any]]] = []
-        count = 0
         for block in self._read():
-            if set(block) != set(self.columns):
-                odd = ", ".join(sorted(set(block) ^ set(self.columns)))
-                raise InputError(f"{self.name}: some episodes have {odd} and others have not.")
+            if odd := sorted(block.keys() ^ self.columns.keys()):
+                raise InputError(f"{self.name}: some episodes have {', '.join(odd)} and others have not.")
             if any(a.shape[1:] != self.columns[role].tail for role, a in block.items()):
                 raise InputError(f"{self.name}: episodes differ in the shape of their columns.")
             held.append(block)
-            count += len(block["rewards"])
-            if count >= rows:
+            if sum(len(one["rewards"]) for one in held) >= rows:
                 yield _join(held)
-                held, count = [], 0
+                held = []
         if held:
             yield _join(held)
-
-
-def _numbers(values: Any) -> tuple[float, ...]:
-    return tuple(float(value) for value in np.ravel(values))
 
 
 def _join(blocks: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
