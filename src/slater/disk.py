@@ -237,12 +237,11 @@ def _holder(note: Path) -> Holder | None:
 
 
 def _lives(pid: int) -> bool:
-    if os.name != "posix":  # elsewhere os.kill would end it
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
+    if os.name == "posix":  # elsewhere os.kill would end it
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            pass
     return True

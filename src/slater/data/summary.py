@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.files import Opened
 from slater.data.fingerprint import Fingerprint
-from slater.data.metadata import Metadata
+from slater.data.metadata import Metadata, stated_bounds
 from slater.limits import Limit, Units, resolve_limits
 
 #: Actions kept for histograms; a longer file is thinned evenly.
@@ -188,10 +188,7 @@ class _ActionSample:
             shares = np.bincount(sample, minlength=int(high[0]) + 1)[None] / len(sample)
             joint = float((shares > 0).mean())
         else:
-            inside = max(np.abs(smallest).max(), np.abs(largest).max()) <= 1
-            low, high = (-np.ones_like(smallest), np.ones_like(largest)) if inside else (smallest, largest)
-            low = low if meta.action_low is None else np.asarray(meta.action_low, float)
-            high = high if meta.action_high is None else np.asarray(meta.action_high, float)
+            low, high = stated_bounds(meta, smallest, largest)
             unit = np.clip((table - low) / np.where(high > low, high - low, 1.0), 0, 1)
             edges = (unit <= 0.01) | (unit >= 0.99)
             cells = np.minimum((unit * _BINS).astype(int), _BINS - 1)
