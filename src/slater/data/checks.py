@@ -104,7 +104,7 @@ class Repeats:
         lag[order[1:][again]] = (order[1:] - order[:-1])[again]
         episode = np.concatenate([[0], np.cumsum(ends[:-1])])
         lag[(lag < 2) | (episode[np.arange(len(codes)) - lag] != episode)] = 0
-        starts = np.flatnonzero(np.diff(lag, prepend=0))
+        starts = np.flatnonzero(np.diff(lag, prepend=-1))
         lengths = np.diff(starts, append=len(lag))
         copied = np.flatnonzero(np.repeat((lag[starts] > 0) & (lengths >= _STRETCH), lengths))
         message = "stands earlier in the same episode, like the rows around it; were they copied?"
