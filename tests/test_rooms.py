@@ -16,12 +16,12 @@ SOURCE = ROOT / "src" / "slater"
 #: rooms from the bottom up; a room imports rooms of lower floors, and nothing of its own floor or above
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "cones"),
+    ("disk",),
     ("encoding",),
     (
         "limits",
         "limit_status",
         "history",
-        "disk",
         "pairs",
         "threads",
         "interrupts",

@@ -14,7 +14,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from slater.errors import InputError
 
@@ -49,6 +49,15 @@ def write_atomic(path: str | os.PathLike[str], content: bytes) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Around what writes `path`: what the system has against it becomes one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
@@ -98,13 +107,16 @@ def typed(kind: Any, value: Any) -> Any:
         return kind(**{name: typed(hints[name], value[name]) for name in known})  # type: ignore[operator]
     if type(None) in parts:
         return None if value is None else typed(parts[0], value)
+    if get_origin(kind) is Literal and value not in parts:
+        raise ValueError(f"{value!r} is none of {', '.join(parts)}")
     if get_origin(kind) is tuple:
-        return tuple(typed(parts[0], one) for one in value)
+        kinds = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        return tuple(typed(part, one) for part, one in zip(kinds, value, strict=True))
     if get_origin(kind) is Mapping:
         return {str(name): typed(parts[1], one) for name, one in value.items()}
     if kind is float and not math.isfinite(float(value)):
         raise ValueError(f"it holds {value}, which is no finite number")
-    return value if kind is Any else kind(value)
+    return value if kind is Any or get_origin(kind) is Literal else kind(value)
 
 
 def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -225,12 +237,11 @@ def _holder(note: Path) -> Holder | None:
 
 
 def _lives(pid: int) -> bool:
-    if os.name != "posix":  # elsewhere os.kill would end it
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
+    if os.name == "posix":  # elsewhere os.kill would end it
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            pass
     return True

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.disk import typed
 from slater.errors import InputError
 
 Kind = Literal["number", "flag", "category", "cycle"]
@@ -42,9 +43,8 @@ class Encoding:
         if self.kind == "category":
             return tuple(f"{self.name}={value}" for value in self.values)
         if self.kind == "cycle":
-            return tuple(
-                f"{self.name} ({part} of {period})" for period in self.values for part in ("sin", "cos")
-            )
+            parts = [(part, period) for period in self.values for part in ("sin", "cos")]
+            return tuple(f"{self.name} ({part} of {period})" for part, period in parts)
         return (self.name,)
 
     def encode(self, values: Any) -> NDArray[np.float64]:
@@ -84,9 +84,8 @@ class Encoding:
         for row, value in enumerate(flat.tolist()):
             text = as_text(value).strip()
             try:
-                numbers[row] = (
-                    np.nan if text == "" else FLAGS[text.lower()] if self.kind == "flag" else float(text)
-                )
+                if text:
+                    numbers[row] = FLAGS[text.lower()] if self.kind == "flag" else float(text)
             except (KeyError, ValueError):
                 wanted = "true or false" if self.kind == "flag" else "a number"
                 raise InputError(f"{self.name!r} is {text!r} in row {row}; it needs {wanted}.") from None
@@ -100,12 +99,10 @@ class Encoding:
     def from_json(cls, record: Mapping[str, Any]) -> Encoding:
         """What `to_json` gave; anything else is an `InputError`."""
         try:
-            found = cls(str(record["name"]), record["kind"], tuple(map(str, record["values"])))
-        except (KeyError, TypeError) as error:
+            found: Encoding = typed(cls, {name: record[name] for name in ("name", "kind", "values")})
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"An encoding of a column is damaged ({error}).") from None
-        if found.kind not in get_args(Kind) or (
-            found.kind == "cycle" and not set(found.values) <= set(PERIODS)
-        ):
+        if found.kind == "cycle" and not set(found.values) <= set(PERIODS):
             raise InputError(f"The column {found.name!r} is encoded as {found.kind!r}, which is not known.")
         return found
 
@@ -164,12 +161,10 @@ def is_table(rows: Any) -> bool:
 def table_columns(table: Any, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Columns by name, of a DataFrame, an Arrow table, a mapping (columns, or one row) or a list of rows."""
     if isinstance(table, Sequence):
-        table = {
-            name: [row.get(name) for row in table] for name in {key: None for row in table for key in row}
-        }
-    available = list(
-        table if isinstance(table, Mapping) else getattr(table, "column_names", None) or table.columns
-    )
+        keys = dict.fromkeys(key for row in table for key in row)
+        table = {name: [row.get(name) for row in table] for name in keys}
+    available = table if isinstance(table, Mapping) else getattr(table, "column_names", None) or table.columns
+    available = list(available)
     columns = {}
     for name in names:
         if name not in available:

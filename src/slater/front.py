@@ -105,12 +105,9 @@ def evaluate(
     from slater.runs.evaluations import Evaluation, add_evaluation
     from slater.runs.folder import run_of
 
-    place: Path | None = None
     saved: SavedRun | None = None
-    if isinstance(policy, Result):
-        place = policy.folder
-    elif isinstance(policy, str | Path):
-        place = Path(policy)
+    given = policy.folder if isinstance(policy, Result) else policy
+    place = Path(given) if isinstance(given, str | Path) else None
     acting: Any = policy
     if place is not None:
         acting, saved = load_policy(place), run_of(place)
@@ -143,6 +140,4 @@ def load_policy(path: str | Path) -> SavedPolicy | Mixture:
     place = Path(path)
     if not place.exists():
         raise InputError(f"there is no run or policy file {place}.")
-    if place.is_dir():
-        return open_run(place).result.policy
-    return load(place)
+    return open_run(place).result.policy if place.is_dir() else load(place)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.disk import typed
 from slater.errors import InputError
 
 F32 = NDArray[np.float32]
@@ -44,10 +45,8 @@ class History:
         seen = np.concatenate([observations, _vectors(actions, count)], axis=1).astype(np.float64)
         spread = seen.std(axis=0)
         varies = spread > np.maximum(1e-7 * np.abs(seen).max(axis=0), 1e-30)
-        return cls(
-            observations.shape[1], count, tuple(seen.mean(axis=0).tolist()),
-            tuple(np.where(varies, spread, 1.0).tolist()), horizon,
-        )  # fmt: skip
+        centre, scale = seen.mean(axis=0).tolist(), np.where(varies, spread, 1.0).tolist()
+        return cls(observations.shape[1], count, tuple(centre), tuple(scale), horizon)
 
     @property
     def size(self) -> int:
@@ -70,8 +69,7 @@ class History:
     def after(self, memory: F32, observations: NDArray[Any], actions: NDArray[Any]) -> F32:
         """The memory (rows, size) after a step with these observations and actions, a row per episode."""
         seen: F32 = np.concatenate([observations, _vectors(actions, self.actions)], axis=1).astype(np.float32)
-        centre: F32 = np.array(self.centre, np.float32)
-        spread: F32 = np.array(self.spread, np.float32)
+        centre, spread = (np.array(side, np.float32) for side in (self.centre, self.spread))
         seen = np.asarray((seen - centre) / spread, np.float32)
         decay, gain = self.weights
         one = np.ones((len(seen), 1), np.float32)
@@ -102,11 +100,7 @@ class History:
     def from_json(cls, record: Mapping[str, Any]) -> History:
         """What `to_json` gave; anything else is an `InputError`."""
         try:
-            count, centre, spread = record["actions"], record["centre"], record["spread"]
-            found = cls(
-                int(record["entries"]), None if count is None else int(count),
-                tuple(map(float, centre)), tuple(map(float, spread)), int(record["horizon"]),
-            )  # fmt: skip
+            found: History = typed(cls, record)
             if len(found.centre) != len(found.spread) or not 0 < found.entries < len(found.centre):
                 raise ValueError("its numbers do not fit together")
             if found.horizon < 1 or not np.all(np.array(found.spread) > 0):

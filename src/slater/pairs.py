@@ -7,11 +7,16 @@ from collections.abc import Iterable
 from slater.errors import InputError
 
 
+def _parted(text: str, error: str) -> tuple[str, str]:
+    name, _, value = (part.strip() for part in text.partition("="))
+    if not name or not value:
+        raise InputError(error)
+    return name, value
+
+
 def parse_pair(text: str, what: str = "setting") -> tuple[str, str]:
     """Name and value of `NAME=VALUE`; `what` it is, for the error. Dashes in a name mean underscores."""
-    name, separator, value = (part.strip() for part in text.partition("="))
-    if not separator or not name or not value:
-        raise InputError(f"the {what} {text!r} is not NAME=VALUE; write for example gamma=0.99.")
+    name, value = _parted(text, f"the {what} {text!r} is not NAME=VALUE; write for example gamma=0.99.")
     return name.replace("-", "_"), value
 
 
@@ -25,26 +30,21 @@ def parse_pairs(texts: Iterable[str], what: str = "setting") -> dict[str, str]:
     return found
 
 
-def parse_values(texts: Iterable[str], what: str, example: str) -> dict[str, tuple[str, ...]]:
-    """As `parse_lists`, each value once; the names are of settings, whose dashes mean underscores."""
-    found = parse_lists((_setting(text) for text in texts), what, example)
-    return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
-
-
-def _setting(text: str) -> str:
-    name, separator, values = text.partition("=")
-    return name.replace("-", "_") + separator + values
-
-
 def parse_lists(texts: Iterable[str], what: str, example: str) -> dict[str, tuple[str, ...]]:
     """The values of every `NAME=V1,V2,...`, by name, in their order; a name may come once."""
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
-        name, separator, values = (part.strip() for part in text.partition("="))
-        parts = tuple(part.strip() for part in values.split(",") if part.strip())
-        if not separator or not name or not parts:
-            raise InputError(f"the {what} {text!r} is not NAME=V1,V2,...; write for example {example}.")
+        error = f"the {what} {text!r} is not NAME=V1,V2,...; write for example {example}."
+        name, values = _parted(text, error)
         if name in found:
             raise InputError(f"the {what} names {name!r} twice; give all its values at once.")
-        found[name] = parts
+        found[name] = tuple(part.strip() for part in values.split(",") if part.strip())
+        if not found[name]:
+            raise InputError(error)
     return found
+
+
+def parse_values(texts: Iterable[str], what: str, example: str) -> dict[str, tuple[str, ...]]:
+    """As `parse_lists`, each value once; the names are of settings, whose dashes mean underscores."""
+    named = ("=".join((name.replace("-", "_"), *rest)) for name, *rest in (t.split("=", 1) for t in texts))
+    return {name: tuple(dict.fromkeys(given)) for name, given in parse_lists(named, what, example).items()}

@@ -177,9 +177,9 @@ def test_a_long_file_is_sampled_evenly_for_coverage(tmp_path):
     opened = open_file(tmp_path / "long.store")
     with opened.reader:
         summary = summarise(opened, [Limit.episode(1000)])
-    shares = summary.actions.histogram[0]
+    shares = np.array(summary.record["actions"]["histogram"][0])
     assert sorted(shares[shares > 0]) == pytest.approx([0.5, 0.5], abs=0.01)
-    assert summary.shares[0].share == 1
+    assert summary.record["limits"][0]["share"] == 1
     assert len(text_plot(summary)) == 16
     draw(summary, tmp_path / "a.pdf")
 

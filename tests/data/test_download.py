@@ -7,7 +7,7 @@ import threading
 import h5py
 import pytest
 
-from slater.data.download import SERVERS, fetch, locate
+from slater.data.download import SERVER, fetch, locate
 from slater.data.tasks import TASKS, PublishedTask, task_of_file
 from slater.errors import InputError
 
@@ -82,38 +82,36 @@ def server(content):
 
 def test_a_download_is_kept_and_needs_no_second(tmp_path, server, content):
     seen = []
-    path = fetch(
-        TASK, folder=tmp_path / "d", servers=[server.address], progress=lambda *now: seen.append(now)
-    )
+    path = fetch(TASK, folder=tmp_path / "d", server=server.address, progress=lambda *now: seen.append(now))
     assert path.read_bytes() == content
     assert seen[-1] == (len(content), len(content))
-    assert fetch(TASK, folder=tmp_path / "d", servers=["http://127.0.0.1:9/"]) == path
+    assert fetch(TASK, folder=tmp_path / "d", server="http://127.0.0.1:9/") == path
     assert server.requests == [None]
 
 
 def test_a_broken_download_goes_on_where_it_broke(tmp_path, server, content):
     server.cut = 5000
     with pytest.raises(InputError, match="broke off; run the same command again"):
-        fetch(TASK, folder=tmp_path, servers=[server.address])
+        fetch(TASK, folder=tmp_path, server=server.address)
     assert (tmp_path / f"{TASK.file}.part").stat().st_size == 5000
     assert not (tmp_path / TASK.file).exists()
-    assert fetch(TASK, folder=tmp_path, servers=[server.address]).read_bytes() == content
+    assert fetch(TASK, folder=tmp_path, server=server.address).read_bytes() == content
     assert server.requests == [None, "bytes=5000-"]
 
 
 def test_a_server_without_ranges_starts_again(tmp_path, server, content):
     server.ranges = False
     (tmp_path / f"{TASK.file}.part").write_bytes(content[:700])
-    assert fetch(TASK, folder=tmp_path, servers=[server.address]).read_bytes() == content
+    assert fetch(TASK, folder=tmp_path, server=server.address).read_bytes() == content
 
 
 def test_a_part_that_is_already_whole_or_too_long(tmp_path, server, content):
     part = tmp_path / f"{TASK.file}.part"
     part.write_bytes(content)
-    assert fetch(TASK, folder=tmp_path, servers=[server.address]).read_bytes() == content
+    assert fetch(TASK, folder=tmp_path, server=server.address).read_bytes() == content
     (tmp_path / TASK.file).unlink()
     part.write_bytes(content + b"more")
-    assert fetch(TASK, folder=tmp_path, servers=[server.address]).read_bytes() == content
+    assert fetch(TASK, folder=tmp_path, server=server.address).read_bytes() == content
 
 
 def test_what_arrives_is_checked_and_a_bad_file_is_not_kept(tmp_path, server, content):
@@ -121,70 +119,53 @@ def test_what_arrives_is_checked_and_a_bad_file_is_not_kept(tmp_path, server, co
     broken[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
     server.content = bytes(broken)
     with pytest.raises(InputError, match="not a good dataset"):
-        fetch(TASK, folder=tmp_path, servers=[server.address])
+        fetch(TASK, folder=tmp_path, server=server.address)
     assert not list(tmp_path.glob("Safety*"))
     server.content = content
     other = PublishedTask("Tiny", TASK.file, 10, 9, 3, 4)
     with pytest.raises(InputError, match="has 2 action entries instead of 4 and 6 episodes instead of 9"):
-        fetch(other, folder=tmp_path, servers=[server.address])
+        fetch(other, folder=tmp_path, server=server.address)
 
 
 def test_no_network_and_no_such_file_are_said_plainly(tmp_path, server, monkeypatch):
     with pytest.raises(InputError, match=r"cannot be reached .* put the file at"):
-        fetch(TASK, folder=tmp_path, servers=["http://127.0.0.1:9/"])
+        fetch(TASK, folder=tmp_path, server="http://127.0.0.1:9/")
     missing = PublishedTask("Gone", "SafetyGone-v0-1-1.hdf5", 10, 1)
     with pytest.raises(InputError, match="404"):
-        fetch(missing, folder=tmp_path, servers=[server.address])
+        fetch(missing, folder=tmp_path, server=server.address)
     monkeypatch.setenv("SLATER_DSRL_URL", "http://127.0.0.1:9/")
     monkeypatch.setenv("SLATER_DATA", str(tmp_path / "data"))
     with pytest.raises(InputError, match="BallRun is a published dataset"):
         locate("BallRun")
 
 
-def test_the_servers_are_tried_in_order_and_all_named_if_none_has_it(tmp_path, server, content):
-    gone = "http://127.0.0.1:9/"
-    assert fetch(TASK, folder=tmp_path, servers=[gone, server.address]).read_bytes() == content
-    (tmp_path / TASK.file).unlink()
-    assert fetch(TASK, folder=tmp_path, servers=[server.address, gone]).read_bytes() == content
-    missing = PublishedTask("Gone", "SafetyGone-v0-1-1.hdf5", 10, 1)
-    with pytest.raises(InputError, match=r"127.0.0.1:9/\S+ cannot be reached .* and \S+ is not there \(404"):
-        fetch(missing, folder=tmp_path, servers=[gone, server.address])
-
-
-def test_a_download_that_breaks_off_is_not_mixed_with_another_server(tmp_path, server, content):
-    server.cut = 5000
-    with pytest.raises(InputError, match="broke off"):
-        fetch(TASK, folder=tmp_path, servers=[server.address, "http://127.0.0.1:9/"])
-    assert fetch(TASK, folder=tmp_path, servers=[server.address]).read_bytes() == content
-
-
 def test_downloads_never_come_over_plain_http(tmp_path, server, monkeypatch):
-    assert all(address.startswith("https://") for address in SERVERS)
+    assert SERVER.startswith("https://")
     with pytest.raises(InputError, match=r"http://data\.example/.* https"):
-        fetch(TASK, folder=tmp_path, servers=["http://data.example/"])
+        fetch(TASK, folder=tmp_path, server="http://data.example/")
     monkeypatch.setenv("SLATER_DSRL_URL", "http://data.example/")
     with pytest.raises(InputError, match="https"):
         fetch(TASK, folder=tmp_path)
     server.elsewhere = "http://data.example/"
     with pytest.raises(InputError, match=r"http://data\.example/.* https"):
-        fetch(TASK, folder=tmp_path, servers=[server.address])
+        fetch(TASK, folder=tmp_path, server=server.address)
 
 
 def test_the_hash_that_a_server_states_is_checked(tmp_path, server, content):
     server.elsewhere = server.address
     server.said = {"X-Linked-ETag": '"' + "0" * 64 + '"', "X-Linked-Size": str(len(content))}
     with pytest.raises(InputError, match="SHA-256"):
-        fetch(TASK, folder=tmp_path, servers=[server.address])
+        fetch(TASK, folder=tmp_path, server=server.address)
     assert not list(tmp_path.glob("Safety*"))
     server.said["X-Linked-ETag"] = f'"{hashlib.sha256(content).hexdigest()}"'
-    assert fetch(TASK, folder=tmp_path, servers=[server.address]).read_bytes() == content
+    assert fetch(TASK, folder=tmp_path, server=server.address).read_bytes() == content
 
 
 def test_files_of_one_folder_come_from_one_revision(tmp_path, server):
     server.elsewhere, server.said = server.address, {"X-Repo-Commit": "c0ffee" * 6 + "c0ff"}
-    fetch(TASK, folder=tmp_path, servers=[server.address + "resolve/main/"])
+    fetch(TASK, folder=tmp_path, server=server.address + "resolve/main/")
     (tmp_path / TASK.file).unlink()
-    fetch(TASK, folder=tmp_path, servers=[server.address + "resolve/main/"])
+    fetch(TASK, folder=tmp_path, server=server.address + "resolve/main/")
     asked = [path for path in server.paths if "/store/" not in path]
     assert asked[0].startswith("/resolve/main/")
     assert asked[1].startswith("/resolve/" + server.said["X-Repo-Commit"] + "/")

@@ -101,7 +101,7 @@ def _info(command: Info) -> int:
         summary = summarise(opened, limits, command.gamma)
     if command.json:
         warnings = [problem.to_json() for problem in opened.report.warnings]
-        print(json.dumps({**summary.to_json(), "recognised": opened.reader.recognised, "warnings": warnings}))
+        print(json.dumps({**summary.record, "recognised": opened.reader.recognised, "warnings": warnings}))
     else:
         print(summary_text(summary))
         if opened.reader.recognised:

@@ -37,27 +37,22 @@ def assemble(
         if not costs:
             raise InputError("The mapping of costs is empty; at least one cost is needed.")
         cost_names = tuple(str(key) for key in costs)
-        columns = [np.asarray(column) for column in costs.values()]
-        if any(column.shape != columns[0].shape or column.ndim != 1 for column in columns):
+        each = [np.asarray(column) for column in costs.values()]
+        if any(column.shape != each[0].shape or column.ndim != 1 for column in each):
             raise InputError("Each cost of the mapping must have shape (N,), the same for all.")
-        given["costs"] = np.stack(columns, axis=1)
+        given["costs"] = np.stack(each, axis=1)
     arrays = {key: _array(key, value) for key, value in given.items()}
     per_episode = None
     if "source" in arrays and len(arrays["source"]) != len(arrays["observations"]):
         per_episode = as_names(arrays.pop("source"))
     findings = Findings()
-    layout = layout_of(
-        {key: Column(len(array), array.shape[1:], array.dtype) for key, array in arrays.items()},
-        cost_names=cost_names,
-        metadata=metadata,
-        findings=findings,
-    )
+    columns = {key: Column(len(array), array.shape[1:], array.dtype) for key, array in arrays.items()}
+    layout = layout_of(columns, cost_names=cost_names, metadata=metadata, findings=findings)
     if layout is None:
         Report(name, tuple(findings.problems)).raise_errors()
         raise AssertionError("a layout is missing only where an error was noted")
-    inspector = Inspector(
-        layout.cost_names, metadata, findings, derived="next_observations" not in layout.present
-    )
+    derived = "next_observations" not in layout.present
+    inspector = Inspector(layout.cost_names, metadata, findings, derived=derived)
     ((rows, _),) = stream_rows([arrays], layout, findings)
     inspector.update(rows, None)
     inspector.finish()

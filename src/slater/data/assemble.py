@@ -124,10 +124,8 @@ def layout_of(
         if bound is not None and not discrete and len(bound) != act_dim:
             error(name, f"has {len(bound)} entries, actions have {act_dim}")
     num_costs = _width(columns["costs"])
-    if cost_names is None:
-        names = ("cost",) if num_costs == 1 else tuple(f"cost_{i}" for i in range(num_costs))
-    else:
-        names = tuple(cost_names)
+    numbered = ("cost",) if num_costs == 1 else tuple(f"cost_{i}" for i in range(num_costs))
+    names = numbered if cost_names is None else tuple(cost_names)
     if len(names) != num_costs:
         given = f"{len(names)} names are given ({', '.join(names)})"
         error("costs", f"has {num_costs} entries per row, but {given}")
@@ -154,16 +152,13 @@ def stream_rows(
 
     A block is held until the next one arrives, because ends and next observations can depend on it.
     """
-    held: RawBlock | None = None
     rows = _Rows(layout, findings)
-    for block in blocks:
-        if len(block["observations"]) == 0:
-            continue
-        if held is not None:
-            yield rows.of(held, block)
-        held = block
-    if held is not None:
-        yield rows.of(held, None)
+    full = (block for block in blocks if len(block["observations"]))
+    held = next(full, None)
+    while held is not None:
+        following = next(full, None)
+        yield rows.of(held, following)
+        held = following
 
 
 class _Rows:
@@ -229,13 +224,8 @@ class _Rows:
         values = np.asarray(raw[name]).reshape(size)
         if values.dtype == np.bool_:  # a damaged file can put other bytes than 0 and 1 in there
             values = values.view(np.uint8)
-        odd = (values != 0) & (values != 1)
-        self._mark(
-            "error",
-            name,
-            "is neither 0 nor 1, nor true, false, yes or no; write 1 where it holds and 0 elsewhere",
-            odd,
-        )
+        message = "is neither 0 nor 1, nor true, false, yes or no; write 1 where it holds and 0 elsewhere"
+        self._mark("error", name, message, (values != 0) & (values != 1))
         return values.astype(np.bool_)
 
     def _actions(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -266,23 +256,20 @@ class _Rows:
         of the data it is none unless episodes are whole: there the episode may just not be finished.
         """
         labels = np.asarray(raw["episode"]).reshape(-1)
-        last = np.empty(len(labels), dtype=np.bool_)
-        last[:-1] = labels[1:] != labels[:-1]
-        last[-1] = following is None or bool(np.asarray(following["episode"]).reshape(-1)[0] != labels[-1])
+        over = following is None or bool(np.asarray(following["episode"]).reshape(-1)[0] != labels[-1])
+        last = np.append(labels[1:] != labels[:-1], over)
         missing = np.array([label is None or label != label for label in labels.tolist()], dtype=np.bool_)
         self._mark("error", "episode", "has no label; give each row that of its episode", missing)
         if labels.dtype.kind == "f":
-            message = (
-                "is a number too large to be told from the next one; give labels as text or whole numbers"
-            )
+            remedy = "give labels as text or whole numbers"
+            message = f"is a number too large to be told from the next one; {remedy}"
             self._mark("error", "episode", message, np.abs(labels) >= 2**53)
         message = "is set in the middle of an episode (the next row has the same label)"
         self._mark("error", "terminals", message, terminals & ~last)
         if timeouts is not None:
             self._mark("error", "timeouts", message, timeouts & ~last)
-        again = np.zeros(len(labels), dtype=np.bool_)
-        for end in np.flatnonzero(last & ~missing).tolist():
-            label = labels[end : end + 1].tolist()[0]
+        again, ends = np.zeros(len(labels), dtype=np.bool_), np.flatnonzero(last & ~missing)
+        for end, label in zip(ends, labels[ends].tolist(), strict=True):
             again[end] = label in self._seen
             self._seen.add(label)
         message = "comes back after another one began; sort the rows so that each episode is in one piece"
@@ -300,9 +287,7 @@ def _single(values: NDArray[Any]) -> NDArray[np.float32]:
     """In single precision; a finite number beyond it becomes the largest there is, which checks report."""
     with np.errstate(over="ignore"):
         single = np.ascontiguousarray(values, dtype=np.float32)
-    infinite = np.isinf(single)
-    if infinite.any():
-        single = single.copy()
-        cut = infinite & np.isfinite(values)
-        single[cut] = np.copysign(np.finfo(np.float32).max, single[cut])
+    if np.isinf(single).any():
+        largest = np.copysign(np.finfo(np.float32).max, single)
+        single = np.where(np.isinf(single) & np.isfinite(values), largest, single)
     return single

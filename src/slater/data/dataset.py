@@ -307,7 +307,7 @@ class Dataset(Logged):
     def statistics(self) -> Statistics:
         """Means, spreads and ranges over all rows."""
         builder = StatisticsBuilder()
-        builder.update({name: getattr(self, name) for name in ROW_FIELDS})
+        builder.update(vars(self))
         return builder.finish()
 
     @cached_property
@@ -319,11 +319,9 @@ class Dataset(Logged):
 
     def transitions(self) -> UnorderedTransitions:
         """All rows whose next observation is known (or not needed, after a terminal); no copy if all are."""
-        names = UnorderedTransitions._fields
-        if self.next_known.all():
-            return UnorderedTransitions(*(getattr(self, name) for name in names))
-        rows = np.flatnonzero(self.next_known)
-        return UnorderedTransitions(*(getattr(self, name)[rows] for name in names))
+        if not self.next_known.all():
+            return self.gather(np.flatnonzero(self.next_known))
+        return UnorderedTransitions(*(getattr(self, name) for name in UnorderedTransitions._fields))
 
     def gather(self, rows: ArrayLike) -> UnorderedTransitions:
         """The given rows, shape (B,), as a batch; a row whose next observation is unknown is refused."""
@@ -342,9 +340,8 @@ class Dataset(Logged):
         if not self.episodes.complete[numbers[:-1]].all():
             raise InputError("An incomplete episode can only be the last one of a dataset.")
         rows = np.concatenate([np.arange(self.episodes.starts[e], self.episodes.stops[e]) for e in numbers])
-        chosen_rows: dict[str, Any] = {name: getattr(self, name)[rows] for name in ROW_FIELDS}
-        if self.propensity is not None:
-            chosen_rows["propensity"] = self.propensity[rows]
+        whole: dict[str, Any] = {name: getattr(self, name) for name in (*ROW_FIELDS, "propensity")}
+        chosen_rows: Any = {name: array[rows] for name, array in whole.items() if array is not None}
         if self.source is not None:
             chosen_rows["source"] = self.source[numbers]
         metadata = self.metadata if len(numbers) == len(self.episodes) else stated(self)

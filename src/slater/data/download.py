@@ -17,7 +17,7 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from slater.data.summary import summarise
 from slater.data.tasks import TASKS, PublishedTask
 from slater.errors import InputError
 
-#: Where the files are published, tried in this order. SLATER_DSRL_URL names a mirror to use instead.
-SERVERS = ("https://huggingface.co/datasets/YYY-45/DSRL/resolve/main/",)
+#: Where the files are published; SLATER_DSRL_URL names a mirror to use instead.
+SERVER = "https://huggingface.co/datasets/YYY-45/DSRL/resolve/main/"
 _PIECE = 2**18
 _TIMEOUT = 30.0
 
@@ -36,50 +36,47 @@ _TIMEOUT = 30.0
 def locate(name: str | Path, progress: Callable[[int, int | None], None] | None = None) -> str | Path:
     """A path for what a user typed: the file if it exists, else the download of the task of that name."""
     text = str(name)
-    if text.startswith("minari:") or Path(name).exists() or text not in TASKS:
-        return name
-    return fetch(TASKS[text], progress=progress)
+    return fetch(TASKS[text], progress=progress) if text in TASKS and not Path(name).exists() else name
 
 
 def fetch(
     task: PublishedTask,
     *,
     folder: Path | None = None,
-    servers: Sequence[str] | None = None,
+    server: str | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Path:
     """The file of a task: what is there already, or a download that is resumed and checked.
 
-    servers: addresses to try in order; by default SLATER_DSRL_URL, or `SERVERS` if that is not set.
+    server: by default SLATER_DSRL_URL, or `SERVER` if that is not set.
     progress: called with bytes done and bytes in all (None if the server does not say).
     """
     folder = data_folder() if folder is None else folder
     target = folder / task.file
     if target.is_file():
         return target
-    if servers is None:
-        mirror = os.environ.get("SLATER_DSRL_URL")
-        servers = (mirror,) if mirror else SERVERS
+    server = server or os.environ.get("SLATER_DSRL_URL") or SERVER
     part, pinned = folder / f"{task.file}.part", folder / "REVISION"
     revision = pinned.read_text().strip() if pinned.is_file() else "main"
-    failed: list[tuple[str, Exception]] = []
-    for server in servers:
-        address = server.replace("/resolve/main", f"/resolve/{revision}").rstrip("/") + "/" + task.file
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            redirects = _Redirects()
-            _download(address, part, redirects, progress)
-            break
-        except http.client.IncompleteRead:  # the server has it: go on with the same one, not with another
-            raise InputError(
-                f"The download of {task.file} broke off; run the same command again and it goes on."
-            ) from None
-        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
-            failed.append((address, error))
-        except OSError as error:
-            raise InputError(f"{target} cannot be written: {error.strerror or error}.") from None
-    else:
-        raise InputError(_no_download(task, failed, target))
+    address = server.replace("/resolve/main", f"/resolve/{revision}").rstrip("/") + "/" + task.file
+    redirects = _Redirects()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _download(address, part, redirects, progress)
+    except http.client.IncompleteRead:
+        raise InputError(
+            f"The download of {task.file} broke off; run the same command again and it goes on."
+        ) from None
+    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+        why = f"cannot be reached ({getattr(error, 'reason', None) or error})"
+        if isinstance(error, urllib.error.HTTPError):
+            why = f"is not there ({error.code} {error.reason})"
+        raise InputError(
+            f"{task.name} is a published dataset to download, but {address} {why}: connect to a network and "
+            f"run this again, or put the file at {target}."
+        ) from None
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror or error}.") from None
     _verify(part, task, redirects)
     os.replace(part, target)
     if redirects.revision and not pinned.is_file():
@@ -124,20 +121,17 @@ def _download(
     except urllib.error.HTTPError as error:
         if error.code == 416 and done:  # nothing beyond what is there: it is whole, or not of this file
             stated = (error.headers.get("Content-Range") or "").rpartition("/")[2]
-            if stated == str(done):
-                return
-            part.unlink()
-            _download(address, part, redirects, progress)
+            if stated != str(done):
+                part.unlink()
+                _download(address, part, redirects, progress)
             return
         raise
     with answer:
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
-            f"bytes {done}-"
-        )
-        if not resumed:
-            done = 0
-        length = answer.headers.get("Content-Length")
-        total = done + int(length) if length and length.isdigit() else None
+        given = answer.headers.get("Content-Range", "")
+        resumed = answer.status == 206 and given.startswith(f"bytes {done}-")
+        done = done if resumed else 0
+        length = answer.headers.get("Content-Length", "")
+        total = done + int(length) if length.isdigit() else None
         with open(part, "ab" if resumed else "wb") as file:
             while piece := answer.read(_PIECE):
                 file.write(piece)
@@ -146,19 +140,6 @@ def _download(
                     progress(done, total)
     if total is not None and done != total:
         raise http.client.IncompleteRead(b"", total - done)
-
-
-def _no_download(task: PublishedTask, failed: Sequence[tuple[str, Exception]], target: Path) -> str:
-    reasons = []
-    for address, error in failed:
-        if isinstance(error, urllib.error.HTTPError):
-            reasons.append(f"{address} is not there ({error.code} {error.reason})")
-        else:
-            reasons.append(f"{address} cannot be reached ({getattr(error, 'reason', None) or error})")
-    return (
-        f"{task.name} is a published dataset to download, but {' and '.join(reasons)}: "
-        f"connect to a network and run this again, or put the file at {target}."
-    )
 
 
 def _verify(part: Path, task: PublishedTask, redirects: _Redirects) -> None:
@@ -175,17 +156,12 @@ def _verify(part: Path, task: PublishedTask, redirects: _Redirects) -> None:
             summary = summarise(opened)
     except InputError as error:
         part.unlink()
-        raise InputError(
-            f"The download of {task.file} is not a good dataset ({error}); run this again."
-        ) from None
-    widths = {
-        "observation entries": (summary.observation_dim, task.observation_dim),
-        "action entries": (summary.action_dim, task.action_dim),
-    }
+        message = f"The download of {task.file} is not a good dataset ({error}); run this again."
+        raise InputError(message) from None
     wrong = [
-        f"{got} {what} instead of {wanted}"
-        for what, (got, wanted) in widths.items()
-        if wanted not in (None, got)
+        f"{summary.record[width]} {what} instead of {getattr(task, width)}"
+        for width, what in (("observation_dim", "observation entries"), ("action_dim", "action entries"))
+        if getattr(task, width) not in (None, summary.record[width])
     ]
     # the name of a published file counts trajectories; one that was cut off at the end may or may not count
     if abs(len(summary.episodes) - task.trajectories) > max(1, task.trajectories // 100):

@@ -72,28 +72,19 @@ class Episodes:
         stops = np.flatnonzero(ends) + 1
         if size and (len(stops) == 0 or stops[-1] < size):
             stops = np.append(stops, size)
-        starts = np.concatenate([np.zeros(min(1, len(stops)), dtype=np.int64), stops[:-1]])
+        starts = np.append(np.zeros(1, np.int64), stops)[: len(stops)]
+        returns, sums = np.zeros(0), np.zeros((0, costs.shape[1]))
         if len(starts):
             returns = np.add.reduceat(rewards, starts, dtype=np.float64)
             sums = np.add.reduceat(costs, starts, axis=0, dtype=np.float64)
-        else:
-            returns, sums = np.zeros(0), np.zeros((0, costs.shape[1]))
-        last = stops - 1
-        return cls(
-            starts=starts.astype(np.int64),
-            stops=stops.astype(np.int64),
-            returns=np.asarray(returns, dtype=np.float64),
-            costs=np.asarray(sums, dtype=np.float64),
-            terminated=np.asarray(terminals)[last],
-            complete=ends[last],
-            source=None if source is None else np.asarray(source)[starts],
-        )
+        ended, complete = np.asarray(terminals)[stops - 1], ends[stops - 1]
+        named = None if source is None else np.asarray(source)[starts]
+        return cls(starts, stops, returns, sums, ended, complete, named)
 
     def take(self, numbers: NDArray[np.integer]) -> Episodes:
         """The lines of the table with these numbers, in their order."""
-        columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS}
-        chosen: dict[str, Any] = {name: None if a is None else a[numbers] for name, a in columns.items()}
-        return replace(self, **chosen)
+        chosen: Any = {name: getattr(self, name) for name in _COLUMNS if getattr(self, name) is not None}
+        return replace(self, **{name: array[numbers] for name, array in chosen.items()})
 
     @classmethod
     def join(cls, parts: Sequence[Episodes]) -> Episodes:
@@ -145,6 +136,11 @@ class Episodes:
         return np.asarray(np.where(self.cut_off[:, None], scaled, self.costs))
 
     @property
+    def judged_sums(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns and costs per episode of the judged ones, shapes (J,) and (J, I)."""
+        return self.returns_per_episode[self.judged], self.costs_per_episode[self.judged]
+
+    @property
     def _missing_share(self) -> NDArray[np.float64]:
         return np.asarray(self.horizon / self.lengths)
 
@@ -167,14 +163,16 @@ class Episodes:
         A limit per step is on the cost per step that the episode lived; any other is converted to one per
         episode by `units`.
         """
-        kept = self.judged
-        for index, limit in enumerate(limits):
-            kept = kept & self._keeps(index, limit, units)
-        return kept
+        kept = [self.keep_one(index, limit, units) for index, limit in enumerate(limits)]
+        return np.all([self.judged, *kept], axis=0)
 
     def keep_one(self, cost: int, limit: Limit, units: Units) -> NDArray[np.bool_]:
         """Which episodes are judged and keep the limit on one cost, by its number; else as `keep`."""
-        return self.judged & self._keeps(cost, limit, units)
+        if limit.unit == "step":
+            kept = self.costs[:, cost] <= limit.value * self.lengths * (1 + _ROUNDING)
+        else:
+            kept = self.costs_per_episode[:, cost] <= units.episode(limit) * (1 + _ROUNDING)
+        return np.asarray(self.judged & kept)
 
     def doubts(self, limits: Sequence[Limit], units: Units) -> list[str]:
         """A sentence for each limit that every judged episode keeps, or hardly one: often a mistaken unit."""
@@ -192,13 +190,6 @@ class Episodes:
                 )
         return sentences
 
-    def _keeps(self, cost: int, limit: Limit, units: Units) -> NDArray[np.bool_]:
-        if limit.unit == "step":
-            kept = self.costs[:, cost] <= limit.value * self.lengths * (1 + _ROUNDING)
-        else:
-            kept = self.costs_per_episode[:, cost] <= units.episode(limit) * (1 + _ROUNDING)
-        return np.asarray(kept)
-
     def select(self, chosen: ArrayLike) -> NDArray[np.int64]:
         """Episode numbers, sorted, from a boolean mask of shape (E,) or from a list of numbers."""
         picked = np.asarray(chosen)
@@ -212,11 +203,11 @@ class Episodes:
             return np.zeros(0, dtype=np.int64)
         if picked.ndim != 1 or not np.issubdtype(picked.dtype, np.integer):
             raise InputError("Choose episodes by a boolean mask or by a list of whole numbers.")
-        if picked.min() < 0 or picked.max() >= len(self):
-            raise InputError(
-                f"Episode {int(picked.max() if picked.max() >= len(self) else picked.min())} does not exist; "
-                f"the data has episodes 0 to {len(self) - 1}."
-            )
+        for number in (picked.max(), picked.min()):
+            if not 0 <= number < len(self):
+                raise InputError(
+                    f"Episode {number} does not exist; the data has episodes 0 to {len(self) - 1}."
+                )
         if len(np.unique(picked)) != len(picked):
             raise InputError("An episode is chosen twice; list each episode once.")
         return np.sort(picked).astype(np.int64)
@@ -243,42 +234,29 @@ class EpisodeCounter:
     """Builds the table of episodes from blocks of rows, wherever the blocks are cut."""
 
     def __init__(self, num_costs: int, horizon: int | None = None) -> None:
-        self._size = 0
-        self._num_costs = num_costs
-        self._horizon = horizon
-        self._open: Episodes | None = None  # the episode that the last block left unfinished
-        self._parts: list[Episodes] = []
+        self._size, self._num_costs, self._horizon = 0, num_costs, horizon
+        self._pieces: list[Episodes] = []  # of a block each; the last episode of one may go on in the next
 
     def update(self, rows: Mapping[str, NDArray[Any]]) -> None:
         """Take the next rows (the columns rewards, costs, terminals, timeouts, and source where known)."""
         block = Episodes.of_rows(
             rows["rewards"], rows["costs"], rows["terminals"], rows["timeouts"], rows.get("source")
         )
-        block = replace(block, starts=block.starts + self._size, stops=block.stops + self._size)
+        self._pieces.append(replace(block, starts=block.starts + self._size, stops=block.stops + self._size))
         self._size += len(rows["rewards"])
-        if self._open is not None:
-            block = _continued(self._open, block)
-        done = len(block) if block.complete[-1] else len(block) - 1
-        if done:
-            self._parts.append(block.take(np.arange(done)))
-        self._open = None if done == len(block) else block.take(np.array([done]))
 
     def finish(self) -> Episodes:
         """The table, with the incomplete last episode, if there is one, marked as such."""
-        parts = self._parts + ([] if self._open is None else [self._open])
-        if not parts:
+        if not self._size:
             none = np.zeros(0, dtype=np.bool_)
             return Episodes.of_rows(np.zeros(0), np.zeros((0, self._num_costs)), none, none)
-        return replace(Episodes.join(parts), stated_horizon=self._horizon)
-
-
-def _continued(before: Episodes, block: Episodes) -> Episodes:
-    """The table of a block whose first rows belong to the one episode of `before`."""
-    starts, returns, costs = block.starts.copy(), block.returns.copy(), block.costs.copy()
-    starts[0] = before.starts[0]
-    returns[0] += before.returns[0]
-    costs[0] += before.costs[0]
-    source = block.source
-    if source is not None and before.source is not None:
-        source = np.concatenate([before.source, source[1:]])
-    return replace(block, starts=starts, returns=returns, costs=costs, source=source)
+        pieces = Episodes.join(self._pieces)
+        first = np.flatnonzero(np.append(True, pieces.complete[:-1]))
+        return replace(
+            pieces.take(np.append(first[1:], len(pieces)) - 1),
+            starts=pieces.starts[first],
+            returns=np.add.reduceat(pieces.returns, first),
+            costs=np.add.reduceat(pieces.costs, first, axis=0),
+            source=None if pieces.source is None else pieces.source[first],
+            stated_horizon=self._horizon,
+        )

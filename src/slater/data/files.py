@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from slater.data.assemble import Block, Layout, layout_of, stream_rows
+from slater.data.assemble import Block, Layout, RawBlock, layout_of, stream_rows
 from slater.data.checks import Inspector
 from slater.data.dataset import Dataset
 from slater.data.episodes import EpisodeCounter, Episodes
@@ -60,25 +59,26 @@ class Opened:
         if layout is None:
             return
         holes = MissingValues(self.missing, self.findings)
+        findings, derived = (
+            self.findings.renumbered(holes.in_the_file),
+            "next_observations" not in layout.present,
+        )
         inspector = Inspector(
             layout.cost_names,
             self.metadata,
-            self.findings.renumbered(holes.in_the_file),
-            derived="next_observations" not in layout.present,
+            findings,
+            derived=derived,
             assumed=self.assumed,
             labels=self.reader.labels,
         )
         content = Fingerprint(layout.cost_names)
         stated = self.reader.fingerprint
-        blocks: Iterator[Mapping[str, NDArray[Any]]] = self.reader.blocks(
-            block_rows or self.reader.block_rows()
-        )
+        blocks: Iterator[RawBlock] = self.reader.blocks(block_rows or self.reader.block_rows())
         if "time" in self.reader.columns:
             blocks = watch_time(blocks, self.findings)
         if self.missing == "refuse":
             stream = stream_rows(blocks, layout, self.findings)
         else:
-            derived = "next_observations" not in layout.present
             stream = holes.rows(stream_rows(holes.raw(blocks), layout, self.findings), derived=derived)
             stated = None  # the rows are no longer those that were written
         for rows, after in stream:
@@ -173,9 +173,7 @@ def _joined(parts: list[Block], layout: Layout, metadata: Metadata) -> Dataset:
         if "source" in rows:
             names.update(rows)
             del rows["source"]
-    joined: dict[str, Any] = {
-        name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])
-    }
+    joined: Any = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
     source = names.finish().source
     return Dataset(**joined, cost_names=layout.cost_names, metadata=metadata, source=source)
 
@@ -208,9 +206,7 @@ def open_dataset(
         return StoredDataset(path)
     if max_bytes < math.inf:
         with open_reader(path, options) as reader:
-            needed = sum(
-                (column.rows or 0) * 4 * max(1, math.prod(column.tail)) for column in reader.columns.values()
-            )
+            needed = sum((c.rows or 0) * 4 * max(1, math.prod(c.tail)) for c in reader.columns.values())
         if needed > max_bytes:
             raise InputError(_too_large(path, needed, advice))
     return load(path, options)

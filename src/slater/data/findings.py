@@ -116,9 +116,8 @@ class Report:
         if not self.problems:
             return f"{self.name}: no problems found.{read}"
         numbered = " (rows are numbered from 0)" if any(problem.rows for problem in self.problems) else ""
-        lines = [
-            f"{self.name}: {len(self.errors)} error(s), {len(self.warnings)} warning(s){numbered}.{read}"
-        ]
+        counts = f"{len(self.errors)} error(s), {len(self.warnings)} warning(s)"
+        lines = [f"{self.name}: {counts}{numbered}.{read}"]
         lines += [f"  {problem.severity}: {problem}" for problem in self.problems]
         if any("NaN" in problem.message for problem in self.errors):
             lines.append(f"  where values are missing, {_HOLES}.")

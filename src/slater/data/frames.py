@@ -43,10 +43,8 @@ def columns_of(data: Dataset) -> dict[str, NDArray[Any]]:
         names = list(named) if fits else [f"action_{k}" for k in range(data.action_dim)]
         columns |= {name: data.actions[:, k] for k, name in enumerate(names)}
     columns["reward"] = data.rewards
-    single = data.cost_names == ("cost",)
-    columns |= {
-        name if single else f"cost_{name}": data.costs[:, k] for k, name in enumerate(data.cost_names)
-    }
+    prefix = "" if data.cost_names == ("cost",) else "cost_"
+    columns |= {prefix + name: data.costs[:, k] for k, name in enumerate(data.cost_names)}
     columns |= {"terminal": data.terminals, "timeout": data.timeouts}
     return columns | {name: values for name, values in data.rows().items() if name in OPTIONAL_FIELDS}
 
@@ -54,10 +52,8 @@ def columns_of(data: Dataset) -> dict[str, NDArray[Any]]:
 def sentence(data: Dataset) -> str:
     """Sizes, and what an episode brings and costs on average, in a line."""
     many = f"{data.num_actions} actions" if data.discrete else f"actions of {data.action_dim}"
-    costs = ", ".join(
-        f"{name} {mean:.4g}"
-        for name, mean in zip(data.cost_names, data.episodes.costs.mean(axis=0), strict=True)
-    )
+    means = zip(data.cost_names, data.episodes.costs.mean(axis=0), strict=True)
+    costs = ", ".join(f"{name} {mean:.4g}" for name, mean in means)
     return (
         f"Dataset of {data.size:,} steps in {len(data.episodes):,} episodes of up to {data.horizon}, "
         f"observations of {data.observation_dim}, {many}; an episode: reward "

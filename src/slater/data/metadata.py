@@ -98,12 +98,23 @@ class Metadata:
         return names if len(names) == count else None
 
 
-def _number(value: object, kind: type | tuple[type, ...] = (int, float)) -> bool:
+def _number(value: object, kind: Any = (int, float)) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _listed(value: object) -> bool:
     return isinstance(value, list | tuple)
+
+
+def stated_bounds(
+    stated: Metadata, low: NDArray[Any], high: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bounds as `action_bounds`, before those of an action that never varies."""
+    if max(np.abs(low).max(), np.abs(high).max()) <= 1:
+        low, high = np.full(len(low), -1.0), np.full(len(high), 1.0)
+    lower = low if stated.action_low is None else stated.action_low
+    upper = high if stated.action_high is None else stated.action_high
+    return np.asarray(lower, np.float64), np.asarray(upper, np.float64)
 
 
 def action_bounds(
@@ -114,11 +125,7 @@ def action_bounds(
     low, high: (a,) the smallest and largest actions in the data. An action that never varies gets bounds a
     ten-thousandth to both sides of it, so that it can be scaled and a policy keeps it where it was.
     """
-    within = max(np.abs(low).max(), np.abs(high).max()) <= 1
-    lower = np.full(len(low), -1.0) if within else np.asarray(low, np.float64)
-    upper = np.full(len(high), 1.0) if within else np.asarray(high, np.float64)
-    lower = lower if stated.action_low is None else np.asarray(stated.action_low, np.float64)
-    upper = upper if stated.action_high is None else np.asarray(stated.action_high, np.float64)
+    lower, upper = stated_bounds(stated, low, high)
     room = np.where(lower == upper, 1e-4 * np.maximum(np.abs(lower), 1e-4), 0.0)
     return (lower - room).astype(np.float32), (upper + room).astype(np.float32)
 

@@ -63,15 +63,13 @@ class MissingValues:
                 gone |= hole.any(axis=1)
                 if hole.any():
                     filled[name] = np.where(hole.reshape(np.shape(filled[name])), 0, filled[name])
-            unseen: NDArray[np.bool_] = np.asarray(holes["observations"].any(axis=1))
-            unknown: NDArray[np.bool_] = np.zeros(size, dtype=np.bool_)
+            unseen = np.asarray(holes["observations"].any(axis=1))
+            unknown = np.zeros(size, dtype=np.bool_)
             if "next_observations" in block:
-                holes_after = _holes(block["next_observations"])
-                unknown = np.asarray(holes_after.any(axis=1))
-                own = np.reshape(filled["observations"], np.shape(block["next_observations"]))
-                filled["next_observations"] = np.where(
-                    unknown.reshape(-1, *[1] * (own.ndim - 1)), own, block["next_observations"]
-                )
+                after = np.asarray(block["next_observations"])
+                unknown = np.asarray(_holes(after).any(axis=1))
+                own = np.reshape(filled["observations"], after.shape)
+                filled["next_observations"] = np.where(unknown.reshape(-1, *[1] * (own.ndim - 1)), own, after)
             message = "is missing here; the row is left out"
             self._findings.add("warning", "rows", message, self._offset + np.flatnonzero(gone))
             self._dropped += (self._offset + np.flatnonzero(gone)).tolist()
@@ -83,30 +81,23 @@ class MissingValues:
         """Fill holes of a block from the rows before them; what is filled is no hole any more."""
         size = len(block["observations"])
         begins = self._starts.of(block)
-        # the row that each row's episode begins with, or -1 where that is before this block
-        first = np.maximum.accumulate(np.where(begins, np.arange(size), -1))
+        # the row that each row's episode begins with; numbered from 1, behind the last row before the block
+        first = np.maximum.accumulate(np.where(begins, np.arange(1, size + 1), 0))
         for name, hole in holes.items():
-            values = np.array(block[name], dtype=np.float64).reshape(size, -1)
-            width = values.shape[1]
-            known = np.where(hole, -1, np.arange(size)[:, None])
-            source = np.maximum.accumulate(known, axis=0)
-            inside = source >= np.maximum(first, 0)[:, None]
-            columns = np.broadcast_to(np.arange(width), hole.shape)
-            usable = hole & inside & (source >= 0)
-            values[usable] = values[source[usable], columns[usable]]
-            before = self._last.get(name)
-            if before is not None:
-                carried = hole & (source < 0) & (first < 0)[:, None] & ~np.isnan(before)[None]
-                values[carried] = np.broadcast_to(before, hole.shape)[carried]
-                usable |= carried
+            rows = np.array(block[name], dtype=np.float64).reshape(size, -1)
+            before = self._last.get(name, np.full(rows.shape[1], np.nan))
+            values = np.concatenate([before[None], rows])
+            known = np.where(np.isnan(values), 0, np.arange(size + 1)[:, None])
+            source = np.maximum.accumulate(known, axis=0)[1:]
+            found = np.take_along_axis(values, source, axis=0)
+            usable = hole & (source >= first[:, None]) & ~np.isnan(found)
+            values[1:][usable] = found[usable]
             message = "was missing and has the value of the row before"
             self._findings.add("warning", name, message, self._offset + np.flatnonzero(usable.any(axis=1)))
             holes[name] = hole & ~usable
             if hole.any():
-                block[name] = values.reshape(np.shape(block[name]))
-            last = values[-1].copy()
-            last[holes[name][-1]] = np.nan
-            self._last[name] = last
+                block[name] = values[1:].reshape(np.shape(block[name]))
+            self._last[name] = values[-1]
 
     def rows(
         self, blocks: Iterable[tuple[dict[str, NDArray[Any]], NDArray[np.float32] | None]], *, derived: bool

@@ -17,11 +17,9 @@ def as_names(values: NDArray[Any]) -> NDArray[np.str_]:
         return flat
     if flat.dtype.kind in "iub":
         return flat.astype(np.str_)
-    distinct: dict[Any, str] = {}
-    for value in flat.tolist():
-        if value not in distinct:
-            distinct[value] = as_text(value)
-    return np.array([distinct[value] for value in flat.tolist()], dtype=np.str_)
+    found = flat.tolist()
+    texts = {value: as_text(value) for value in dict.fromkeys(found)}
+    return np.array([texts[value] for value in found], dtype=np.str_)
 
 
 def named_codes(codes: NDArray[Any], names: NDArray[Any]) -> NDArray[np.str_]:

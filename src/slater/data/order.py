@@ -68,12 +68,9 @@ def watch_time(blocks: Iterable[Block], findings: Findings) -> Iterator[dict[str
             if usual is None and len(forward):
                 usual = float(np.median(forward))
             if usual is not None:
-                message = (
-                    f"has a gap: more than {_GAP:g} times the usual step of {usual:g} since the row before"
-                )
-                findings.add(
-                    "warning", "time", message, offset + np.flatnonzero(inside & (steps > _GAP * usual))
-                )
+                gap = f"has a gap: more than {_GAP:g} times the usual step of {usual:g} since the row before"
+                far = inside & (steps > _GAP * usual)
+                findings.add("warning", "time", gap, offset + np.flatnonzero(far))
             last = times[-1]
         offset += len(block["observations"])
         yield {name: values for name, values in block.items() if name != "time"}

@@ -104,13 +104,8 @@ def past_matters(dataset: Dataset, seed: int = 0) -> tuple[str, ...]:
     centre, spread = obs.mean(axis=0), np.where(np.ptp(obs, axis=0) > 0, obs.std(axis=0), 1.0)
     # a cost may look at the state after the step, which is no past
     seen = np.concatenate([now, np.clip((after - centre) / np.maximum(spread, 1e-9), -20, 20)], axis=1)
-    found = [
-        name
-        for name, gain in zip(
-            log.cost_names, _gains(seen, past, log.costs[rows], part, episode, log.costs.shape[1], rng),
-            strict=True,
-        ) if gain
-    ]  # fmt: skip
+    gains = _gains(seen, past, log.costs[rows], part, episode, log.costs.shape[1], rng)
+    found = [name for name, gain in zip(log.cost_names, gains, strict=True) if gain]
     if any(_gains(now, past, after - obs, part, episode, MOST_ENTRIES, rng)):
         found.append("the next observation")
     return tuple(found)
@@ -148,9 +143,8 @@ def _gains(
         _, own = np.unique(episode, return_inverse=True)
         gain = np.bincount(own, alone - more) / np.bincount(own)
         error = gain.std(ddof=1) / np.sqrt(len(gain))
-        answers.append(bool(
-            alone.mean() > EXPLAINED and gain.mean() > max(ERRORS * error, SHARE * alone.mean())
-        ))  # fmt: skip
+        enough = max(ERRORS * error, SHARE * alone.mean())
+        answers.append(bool(alone.mean() > EXPLAINED and gain.mean() > enough))
     return answers
 
 

@@ -67,13 +67,5 @@ class StatisticsBuilder:
 
     def finish(self) -> Statistics:
         """The statistics of all rows so far; at least one is needed."""
-        return Statistics(
-            observation_mean=self._mean,
-            observation_std=np.sqrt(self._squares / self._count),
-            reward_low=self._low["rewards"],
-            reward_high=self._high["rewards"],
-            cost_low=self._low["costs"],
-            cost_high=self._high["costs"],
-            action_low=self._low["actions"],
-            action_high=self._high["actions"],
-        )
+        bounds = (side[name] for name in ("rewards", "costs", "actions") for side in (self._low, self._high))
+        return Statistics(self._mean, np.sqrt(self._squares / self._count), *bounds)

@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from slater.limits.limit import LARGEST, Limit, Quantity, Unit, duration
 from slater.limits.resolving import Limits, limit_list, resolve_limits
-from slater.limits.table import limit_records, limit_table
-from slater.limits.units import Units
+from slater.limits.units import Units, limit_records, limit_table
 
 __all__ = [
     "LARGEST",

@@ -19,12 +19,9 @@ Quantity = Literal["episode", "discounted", "step", "normalised"]
 LARGEST = 1e15
 
 _SPELLINGS: dict[str, Unit] = {
-    "episode": "episode",
-    "ep": "episode",
+    **dict.fromkeys(("episode", "ep"), "episode"),
     "discounted": "discounted",
-    "step": "step",
-    "per_step": "step",
-    "per-step": "step",
+    **dict.fromkeys(("step", "per_step", "per-step"), "step"),
 }
 #: Seconds of the spans that a limit can be for, and what a step may be given in.
 SPANS = {

@@ -78,11 +78,8 @@ def resolve_limits(limits: Limits, cost_names: Sequence[str], step: float | None
         by_name[limit.cost] = limit
     missing = [name for name in names if name not in by_name]
     if missing:
-        raise InputError(
-            f"No limit for the cost{_s(missing)} {', '.join(missing)}; add "
-            + " and ".join(f"{name}=VALUE" for name in missing)
-            + "."
-        )
+        wanted = " and ".join(f"{name}=VALUE" for name in missing)
+        raise InputError(f"No limit for the cost{_s(missing)} {', '.join(missing)}; add {wanted}.")
     return tuple(by_name[name] for name in names)
 
 

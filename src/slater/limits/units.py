@@ -1,4 +1,4 @@
-"""The setting in which limits are converted, and what episodes cost in every unit of it."""
+"""The setting in which limits are converted, what episodes cost in every unit of it, and tables of limits."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ class Units:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.gamma) and 0 <= self.gamma <= 1):
             raise InputError(f"The discount gamma must be in [0, 1), not {self.gamma!r}.")
-        if self.horizon is not None and (self.horizon != int(self.horizon) or self.horizon < 1):
-            raise InputError(
-                f"The horizon must be a whole number of steps, at least 1, not {self.horizon!r}."
-            )
+        steps = self.horizon
+        if steps is not None and (steps != int(steps) or steps < 1):
+            raise InputError(f"The horizon must be a whole number of steps, at least 1, not {steps!r}.")
         if self.bootstrap_timeouts and self.gamma == 1:
             raise InputError(
                 "Critics that bootstrap through timeouts need gamma < 1, or their sums are infinite."
@@ -68,17 +67,13 @@ class Units:
 
     def _per(self, quantity: Quantity) -> float:
         """What a cost rate of 1 per step amounts to in `quantity`."""
-        if quantity == "step":
-            return 1.0
-        if quantity == "episode":
-            return float(self._known_horizon())
-        if quantity == "discounted":
-            return self.discounted_steps
-        if quantity == "normalised":
-            if self.gamma == 1:
-                raise InputError("The normalised cost (1-gamma) J is undefined for gamma = 1.")
-            return (1 - self.gamma) * self.discounted_steps
-        raise InputError(f"There is no unit {quantity!r}; use one of {', '.join(get_args(Quantity))}.")
+        if quantity not in get_args(Quantity):
+            raise InputError(f"There is no unit {quantity!r}; use one of {', '.join(get_args(Quantity))}.")
+        if quantity == "normalised" and self.gamma == 1:
+            raise InputError("The normalised cost (1-gamma) J is undefined for gamma = 1.")
+        if quantity in ("step", "episode"):
+            return 1.0 if quantity == "step" else float(self._known_horizon())
+        return (1 - self.gamma if quantity == "normalised" else 1) * self.discounted_steps
 
     def convert(self, limit: Limit, to: Quantity) -> float:
         """The value of `limit` in the unit `to`; its own value, to the bit, if the unit is the same."""
@@ -114,11 +109,8 @@ class Units:
         if self.bootstrap_timeouts:
             after = self.gamma**steps / (1 - self.gamma) * sums / steps
             sums_discounted = np.where(ends, sums_discounted, sums_discounted + after)
-        each: dict[Quantity, NDArray[np.float64]] = {
-            "episode": sums,
-            "step": sums / steps,
-            "discounted": sums_discounted,
-        }
+        each: dict[Quantity, NDArray[np.float64]] = {"episode": sums, "step": sums / steps}
+        each["discounted"] = sums_discounted
         if self.gamma < 1:
             each["normalised"] = (1 - self.gamma) * sums_discounted
         return each
@@ -134,3 +126,40 @@ class Units:
     def thresholds(self, limits: Sequence[Limit], to: Quantity = "discounted") -> NDArray[np.float64]:
         """All limits in one unit, shape (I,): tau of the paper for the default."""
         return np.array([self.convert(limit, to) for limit in limits], dtype=np.float64)
+
+
+def limit_records(limits: Sequence[Limit], units: Units) -> list[dict[str, float | str | None]]:
+    """Each limit in every unit, for a log or JSON; None where the setting does not define the unit."""
+    records: list[dict[str, float | str | None]] = []
+    for limit in limits:
+        record: dict[str, float | str | None] = {"cost": limit.cost, "given": str(limit)}
+        for quantity in get_args(Quantity):
+            try:
+                record[quantity] = units.convert(limit, quantity)
+            except InputError:
+                record[quantity] = None
+        records.append(record)
+    return records
+
+
+def limit_table(limits: Sequence[Limit], units: Units) -> str:
+    """The text that every run prints at its start: each limit in all units; `*` marks the one given."""
+    rows = [["limit on", "per episode", "per step", "discounted sum"]]
+    for limit, record in zip(limits, limit_records(limits, units), strict=True):
+        cells = [(limit.cost or "cost") + (f" ({limit.said})" if limit.said else "")]
+        for quantity in ("episode", "step", "discounted"):
+            value = record[quantity]
+            mark = "*" if quantity == limit.unit else ""
+            cells.append("-" if value is None else f"{value:.6g}{mark}")
+        rows.append(cells)
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = []
+    for name, *figures in rows:
+        aligned = (figure.rjust(width) for figure, width in zip(figures, widths, strict=True))
+        lines.append("  ".join((name.ljust(first), *aligned)))
+    horizon = "" if units.horizon is None else f"an episode has {units.horizon} steps; "
+    goes = "go on beyond the episode" if units.bootstrap_timeouts else "end with the episode"
+    lines.append(
+        f"(* as given; {horizon}discounted sums count a step {units.gamma:g} of the one before and {goes})"
+    )
+    return "\n".join(lines)

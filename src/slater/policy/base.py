@@ -19,12 +19,13 @@ from numpy.typing import ArrayLike, NDArray
 from slater.encoding import Encoding, encode_rows, is_table
 from slater.errors import InputError
 from slater.policy.contract import Contract, RangeCheck, check_range, checked
+from slater.policy.layers import Array, Rng
 
 
 class Actor(Protocol):
     """A policy at work in one episode."""
 
-    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+    def act(self, observation: Array) -> Array:
         """Action, shape `(action_dim,)` or a scalar index, for one observation, shape `(obs_dim,)`."""
         ...
 
@@ -40,13 +41,11 @@ class Actor(Protocol):
 class Policy(Protocol):
     """Anything that can be asked for actions."""
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions, shape `(batch, action_dim)` or `(batch,)` if discrete, for `(batch, obs_dim)`."""
         ...
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+    def begin(self, *, rng: Rng, deterministic: bool = False) -> Actor:
         """Start an episode; the actor draws all its randomness from `rng`."""
         ...
 
@@ -57,7 +56,7 @@ class SavedPolicy(Policy, Protocol):
     Its class also has `from_tensors(description, tensors)` and stands in `_KINDS` under its kind.
     """
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         """Every array of the policy, by name."""
         ...
 
@@ -74,7 +73,7 @@ class Described:
 
     def predict(
         self, rows: Any, *, seed: int = 0, deterministic: bool = False, episode: ArrayLike | None = None
-    ) -> NDArray[Any]:
+    ) -> Array:
         """Actions for N rows: (N, action_dim), or (N,) if discrete, by name where the data named them.
 
         rows: a pandas, Polars or Arrow table, a dict of columns (or of one row), a list of dicts, with the
@@ -91,9 +90,8 @@ class Described:
                 "this policy does not say which columns it takes; give observations as an array."
             )
         else:
-            observations = encode_rows(
-                about.columns or tuple(Encoding(entry.name) for entry in about.observations), rows
-            )
+            numbers = tuple(Encoding(entry.name) for entry in about.observations)
+            observations = encode_rows(about.columns or numbers, rows)
         remembers = any(hasattr(member, "history") for member in getattr(self, "members", (self,)))
         if about is not None and not remembers:
             observations = checked(observations, len(about.observations))
@@ -124,10 +122,10 @@ class MemorylessActor:
     """The actor of a policy without memory: ask the policy anew at each step."""
 
     policy: Policy
-    rng: np.random.Generator
+    rng: Rng
     deterministic: bool
 
-    def act(self, observation: NDArray[Any], *, check: RangeCheck = "ignore") -> NDArray[Any]:
+    def act(self, observation: Array, *, check: RangeCheck = "ignore") -> Array:
         """Action for one observation, shape `(obs_dim,)`.
 
         check: what to do if it is far outside the range of the data, see `slater.policy.contract`.
@@ -135,7 +133,7 @@ class MemorylessActor:
         check_range(observation, getattr(self.policy, "contract", None), check)
         return np.asarray(self.batch(np.asarray(observation)[None])[0])
 
-    def batch(self, observations: NDArray[Any]) -> NDArray[Any]:
+    def batch(self, observations: Array) -> Array:
         """Actions for the observations of several episodes that are played side by side."""
         return self.policy.act(observations, rng=self.rng, deterministic=self.deterministic)
 
@@ -146,6 +144,6 @@ class MemorylessActor:
 class Memoryless(Policy, Protocol):
     """A policy that remembers nothing of its episode: to inherit from, with `act` of one's own."""
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> MemorylessActor:
+    def begin(self, *, rng: Rng, deterministic: bool = False) -> MemorylessActor:
         """Start an episode; the actor draws from `rng`."""
         return MemorylessActor(self, rng, deterministic)

@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from slater.disk import typed
 from slater.errors import InputError
 
 Ends = Literal["horizon", "never", "timeouts"]
@@ -79,7 +80,8 @@ class Budget:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Budget:
         """What `to_json` gave; ValueError or KeyError if it is not that."""
-        return cls(record["ends"], int(record["horizon"]), float(record["gamma"]))
+        found: Budget = typed(cls, record)
+        return found
 
 
 class Ledger:

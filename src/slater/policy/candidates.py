@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from slater.policy.base import Described, Memoryless
 from slater.policy.contract import checked, usable
-from slater.policy.layers import Layers, apply_layers, name_layers, read_layers, stretched
+from slater.policy.layers import Array, Arrays, Layers, Rng, apply_layers, name_layers, read_layers, stretched
 
 F32 = NDArray[np.float32]
 
@@ -59,9 +59,7 @@ class CandidatesPolicy(Described, Memoryless):
         return np.asarray(values[0] - self.multipliers @ np.stack(values[1:]), dtype=np.float32)
 
     @np.errstate(over="ignore", invalid="ignore")  # `usable` says it in words
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions of shape `(batch, action_dim)` inside `[low, high]`."""
         x = checked(observations, len(self.obs_mean))
         obs = (x - self.obs_mean) / self.obs_std
@@ -81,27 +79,20 @@ class CandidatesPolicy(Described, Memoryless):
         sizes = f"{len(self.obs_mean)} observations -> {len(self.low)} actions"
         return f"<CandidatesPolicy: {sizes}, the best of {self.samples} proposals>"
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         """Every array of the policy, by name."""
-        named: dict[str, NDArray[Any]] = {
-            "obs_mean": self.obs_mean, "obs_std": self.obs_std, "low": self.low, "high": self.high,
-            "multipliers": self.multipliers,
-        }  # fmt: skip
+        named = {name: getattr(self, name) for name in ("obs_mean", "obs_std", "low", "high", "multipliers")}
         networks = {"decoder": self.decoder, "perturbation": self.perturbation}
         networks |= {f"critic_{k}": layers for k, layers in enumerate(self.critics)}
         return named | name_layers(networks)
 
     def description(self) -> dict[str, Any]:
         """What the arrays do not say, as JSON."""
-        return {
-            "kind": "candidates", "leans": list(self.leans), "phi": self.phi, "samples": self.samples,
-            "latent_cut": self.latent_cut,
-        }  # fmt: skip
+        plain = {name: getattr(self, name) for name in ("phi", "samples", "latent_cut")}
+        return {"kind": "candidates", "leans": list(self.leans), **plain}
 
     @classmethod
-    def from_tensors(
-        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-    ) -> CandidatesPolicy:
+    def from_tensors(cls, description: Mapping[str, Any], tensors: Arrays) -> CandidatesPolicy:
         """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
         leans = tuple(float(x) for x in description["leans"])
         policy = cls(

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.disk import typed
 from slater.encoding import Encoding
 from slater.errors import InputError
 
@@ -92,18 +93,8 @@ class Contract:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Contract:
         """What `to_json` gave; ValueError, TypeError or KeyError if it is not that."""
-        fields = {name: record[name] for name in cls.__dataclass_fields__}
-        for name in ("observations", "actions"):
-            fields[name] = tuple(
-                Entry(str(e["name"]), str(e["unit"]), float(e["low"]), float(e["high"])) for e in fields[name]
-            )
-        fields["columns"] = tuple(Encoding.from_json(column) for column in fields["columns"])
-        for name in ("limits", "judged", "costs", "action_names"):
-            fields[name] = tuple(map(str, fields[name]))
-        fields["largest_step_cost"] = tuple(map(float, fields["largest_step_cost"]))
-        fields["limit_status"] = {str(cost): str(word) for cost, word in fields["limit_status"].items()}
-        fields["members"] = tuple((float(share), str(what)) for share, what in fields["members"])
-        return cls(**fields)
+        found: Contract = typed(cls, {name: record[name] for name in cls.__dataclass_fields__})
+        return found
 
     def __str__(self) -> str:
         lines = [

@@ -1,4 +1,4 @@
-"""ReLU networks in NumPy, and their arrays by name."""
+"""ReLU networks in NumPy, and their arrays by name; the types of arrays that policies speak of."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 F32 = NDArray[np.float32]
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+Rng = np.random.Generator
 #: (weight `(in, out)`, bias `(out,)`) per layer of a ReLU network
 Layers = tuple[tuple[F32, F32], ...]
 
@@ -29,16 +32,16 @@ def stretched(x: F32, low: F32, high: F32) -> F32:
     return np.clip(low + (x + 1.0) * 0.5 * (high - low), low, high).astype(np.float32)
 
 
-def name_layers(networks: Mapping[str, Layers]) -> dict[str, NDArray[Any]]:
+def name_layers(networks: Mapping[str, Layers]) -> dict[str, Array]:
     """Every array of networks, as NAME.LAYER.weight and NAME.LAYER.bias."""
-    named: dict[str, NDArray[Any]] = {}
+    named: dict[str, Array] = {}
     for name, layers in networks.items():
         for index, (weight, bias) in enumerate(layers):
             named[f"{name}.{index}.weight"], named[f"{name}.{index}.bias"] = weight, bias
     return named
 
 
-def read_layers(tensors: Mapping[str, NDArray[Any]], name: str) -> Layers:
+def read_layers(tensors: Arrays, name: str) -> Layers:
     """The network that `name_layers` named so; ValueError or KeyError if there is none."""
     count = sum(key.startswith(f"{name}.") and key.endswith(".weight") for key in tensors)
     if count == 0:

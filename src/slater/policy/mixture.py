@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 from slater.policy.base import Actor, Described, SavedPolicy
+from slater.policy.layers import Array, Rng
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,32 +46,27 @@ class Mixture(Described):
         """Unif(pi_1, ..., pi_K) of the paper."""
         return cls(tuple(members), np.full(len(members), 1.0 / len(members)))
 
-    def draw(self, rng: np.random.Generator) -> SavedPolicy:
+    def draw(self, rng: Rng) -> SavedPolicy:
         """One member, for one episode."""
         return self.members[int(rng.choice(len(self.members), p=self.weights))]
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> Actor:
+    def begin(self, *, rng: Rng, deterministic: bool = False) -> Actor:
         """Start an episode with one member, drawn now and kept to the end."""
         return self.draw(rng).begin(rng=rng, deterministic=deterministic)
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions for a batch of unrelated observations: each row draws its own member.
 
         This is right for first observations only; inside an episode use `begin`, which keeps its member.
         """
-        drawn = rng.choice(len(self.members), p=self.weights, size=len(observations))
-        actions = None
-        for member in np.unique(drawn):
-            rows = np.flatnonzero(drawn == member)
-            part = self.members[member].act(observations[rows], rng=rng, deterministic=deterministic)
-            if actions is None:
-                actions = np.empty((len(observations), *part.shape[1:]), dtype=part.dtype)
-            actions[rows] = part
-        if actions is None:
+        if len(observations) == 0:
             raise InputError("the batch of observations is empty.")
-        return actions
+        drawn = rng.choice(len(self.members), p=self.weights, size=len(observations))
+        parts = [
+            self.members[member].act(observations[drawn == member], rng=rng, deterministic=deterministic)
+            for member in np.unique(drawn)
+        ]
+        return np.concatenate(parts)[np.argsort(np.argsort(drawn, kind="stable"))]
 
 
 def parts_of(policy: Any) -> list[tuple[float, Any]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slater.policy.base import Described, Memoryless
 from slater.policy.contract import checked, usable
-from slater.policy.layers import Layers, apply_layers, name_layers, read_layers, stretched
+from slater.policy.layers import Array, Arrays, Layers, Rng, apply_layers, name_layers, read_layers, stretched
 
 F32 = NDArray[np.float32]
 
@@ -32,7 +32,7 @@ class _NetworkPolicy(Described, Memoryless):
     obs_std: F32
 
     @np.errstate(over="ignore", invalid="ignore")  # `usable` says it in words
-    def outputs(self, observations: NDArray[Any]) -> F32:
+    def outputs(self, observations: Array) -> F32:
         """The network's last layer, shape `(batch, outputs)`, for observations `(batch, obs_dim)`."""
         seen = checked(observations, self.obs_mean.shape[0])
         return usable(apply_layers(self.layers, (seen - self.obs_mean) / self.obs_std), seen)
@@ -46,7 +46,7 @@ class _NetworkPolicy(Described, Memoryless):
         layers = " -> ".join(str(size) for size in (len(self.obs_mean), *(w.shape[1] for w in self.weights)))
         return f"<{type(self).__name__}: layers {layers}>"
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         """Every array of the policy, by name."""
         normaliser = {"obs_mean": self.obs_mean, "obs_std": self.obs_std}
         return name_layers({"layers": self.layers}) | normaliser
@@ -61,15 +61,13 @@ class _NetworkPolicy(Described, Memoryless):
         return self.weights[-1].shape[1]
 
     @classmethod
-    def from_tensors(cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Self:
+    def from_tensors(cls, description: Mapping[str, Any], tensors: Arrays) -> Self:
         """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
         weights, biases = zip(*read_layers(tensors, "layers"), strict=True)
         sizes = [tensors["obs_mean"].shape[0], *(weight.shape[1] for weight in weights)]
-        if any(
-            weight.shape[0] != size or bias.shape != (weight.shape[1],)
-            for weight, bias, size in zip(weights, biases, sizes, strict=False)
-        ):
-            raise ValueError("the layers do not fit together")
+        for weight, bias, size in zip(weights, biases, sizes, strict=False):
+            if weight.shape[0] != size or bias.shape != weight.shape[1:]:
+                raise ValueError("the layers do not fit together")
         more = cls._more(description, tensors)
         policy = cls(weights, biases, tensors["obs_mean"], tensors["obs_std"], **more)
         if sizes[-1] != policy._width:
@@ -77,7 +75,7 @@ class _NetworkPolicy(Described, Memoryless):
         return policy
 
     @staticmethod
-    def _more(description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def _more(description: Mapping[str, Any], tensors: Arrays) -> dict[str, Any]:
         """The fields besides the network and its normaliser."""
         return {}
 
@@ -90,7 +88,7 @@ class _BoxPolicy(_NetworkPolicy):
     high: F32
     log_std_range: tuple[float, float]
 
-    def _before(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], ...]:
+    def _before(self, actions: Array) -> tuple[NDArray[np.float64], ...]:
         """Actions before the tanh, the log of its slope there, and that of half the box's widths.
 
         The density is infinite at the edges of the box; actions there count as a hair inside.
@@ -100,7 +98,7 @@ class _BoxPolicy(_NetworkPolicy):
         squashed = np.clip((given - self.low) / half - 1.0, -1 + 1e-6, 1 - 1e-6)
         return np.arctanh(squashed), np.log1p(-(squashed**2)), np.log(half)
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         """Every array of the policy, by name."""
         return super().tensors() | {"low": self.low, "high": self.high}
 
@@ -109,7 +107,7 @@ class _BoxPolicy(_NetworkPolicy):
         return super().description() | {"log_std_range": list(self.log_std_range)}
 
     @staticmethod
-    def _more(description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def _more(description: Mapping[str, Any], tensors: Arrays) -> dict[str, Any]:
         low, high = (float(x) for x in description["log_std_range"])
         if tensors["low"].shape != tensors["high"].shape:
             raise ValueError("the bounds do not fit the last layer")
@@ -130,9 +128,7 @@ class GaussianPolicy(_BoxPolicy):
     def _width(self) -> int:
         return 2 * len(self.low)
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[np.float32]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> NDArray[np.float32]:
         """Actions of shape `(batch, action_dim)` inside `[low, high]`."""
         mean, log_std = np.split(self.outputs(observations), 2, axis=-1)
         if not deterministic:
@@ -140,7 +136,7 @@ class GaussianPolicy(_BoxPolicy):
             mean = np.asarray(mean + np.exp(np.clip(log_std, *self.log_std_range)) * noise, dtype=np.float32)
         return stretched(np.tanh(mean), self.low, self.high)
 
-    def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
+    def log_probability(self, observations: Array, actions: Array) -> NDArray[np.float64]:
         """Log density of actions `(batch, action_dim)`, in their own units, shape `(batch,)`."""
         mean, log_std = np.split(self.outputs(observations).astype(np.float64), 2, axis=-1)
         log_std = np.clip(log_std, *self.log_std_range)
@@ -164,15 +160,13 @@ class GaussianMixturePolicy(_BoxPolicy):
     def _width(self) -> int:
         return self.components * (1 + 2 * len(self.low))
 
-    def _moments(self, observations: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    def _moments(self, observations: Array) -> tuple[Array, Array, Array]:
         out = self.outputs(observations)
         logits, rest = out[:, : self.components], out[:, self.components :]
         mean, log_std = np.split(rest.reshape(len(out), self.components, -1), 2, axis=-1)
         return logits, mean, np.clip(log_std, *self.log_std_range)
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[np.float32]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> NDArray[np.float32]:
         """Actions of shape `(batch, action_dim)` inside `[low, high]`."""
         logits, mean, log_std = self._moments(observations)
         if not deterministic:
@@ -184,25 +178,28 @@ class GaussianMixturePolicy(_BoxPolicy):
             before = before + noise * np.exp(np.take_along_axis(log_std, which, axis=1)[:, 0])
         return stretched(np.tanh(before), self.low, self.high)
 
-    def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
+    def log_probability(self, observations: Array, actions: Array) -> NDArray[np.float64]:
         """Log density of actions `(batch, action_dim)`, in their own units, shape `(batch,)`."""
         logits, mean, log_std = (x.astype(np.float64) for x in self._moments(observations))
         before, slope, width = self._before(actions)
         before = before[:, None, :]
         normal = -0.5 * ((before - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
-        weighed = logits + normal.sum(axis=-1)
-        top = weighed.max(axis=-1, keepdims=True)
-        density = top[:, 0] + np.log(np.exp(weighed - top).sum(axis=-1))
-        whole = np.log(np.exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)) + logits.max(axis=-1)
-        return np.asarray(density - whole - (slope + width).sum(axis=-1))
+        density = _log_sum(logits + normal.sum(axis=-1)) - _log_sum(logits)
+        return np.asarray(density - (slope + width).sum(axis=-1))
 
     def description(self) -> dict[str, Any]:
         """What the arrays do not say, as JSON."""
         return super().description() | {"components": self.components}
 
     @staticmethod
-    def _more(description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def _more(description: Mapping[str, Any], tensors: Arrays) -> dict[str, Any]:
         return _BoxPolicy._more(description, tensors) | {"components": int(description["components"])}
+
+
+def _log_sum(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The logarithm of the sum of exponentials over the last axis."""
+    top = x.max(axis=-1)
+    return np.asarray(top + np.log(np.exp(x - top[..., None]).sum(axis=-1)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,22 +208,20 @@ class CategoricalPolicy(_NetworkPolicy):
 
     KIND = "categorical"
 
-    def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+    def probabilities(self, observations: Array) -> NDArray[np.float32]:
         """Action probabilities, shape `(batch, actions)`."""
         logits = self.outputs(observations)
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=-1, keepdims=True), dtype=np.float32)
 
-    def log_probability(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[np.float64]:
+    def log_probability(self, observations: Array, actions: Array) -> NDArray[np.float64]:
         """Log probability of action indices `(batch,)`, shape `(batch,)`."""
         logits = self.outputs(observations).astype(np.float64)
         logits -= logits.max(axis=-1, keepdims=True)
         chosen = np.take_along_axis(logits, np.asarray(actions, dtype=np.int64)[:, None], axis=-1)[:, 0]
-        return np.asarray(chosen - np.log(np.exp(logits).sum(axis=-1)))
+        return np.asarray(chosen - _log_sum(logits))
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[np.int64]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> NDArray[np.int64]:
         """Action indices of shape `(batch,)`."""
         logits = self.outputs(observations)
         if not deterministic:

@@ -27,201 +27,155 @@ from slater.policy.switching import SwitchingPolicy
 
 def memory_entry(graph: Graph, history: History) -> StateEntry:
     """The memory after the step, by `History.after`; all members of a mixture share it."""
-    taken = "action"
+    taken: Any = "action"
     if history.actions is not None:
-        taken = graph.node("Gather", [graph.constant(np.eye(history.actions)), "action"], axis=0)
-    seen = graph.node("Concat", ["observation", taken], axis=1)
-    seen = graph.node("Sub", [seen, graph.constant(history.centre)])
-    seen = graph.node("Div", [seen, graph.constant(history.spread)])
-    column = graph.columns(seen, 0, 1)
-    one = graph.node("Add", [graph.node("Mul", [column, graph.number(0.0)]), graph.number(1.0)])
-    decay, gain = map(graph.constant, history.weights)
-    more = graph.node("Mul", [gain, graph.node("Concat", [one, seen, seen, seen], axis=1)])
-    after = graph.node("Add", [graph.node("Mul", [decay, "memory"]), more])
+        taken = graph.node("Gather", np.eye(history.actions), "action", axis=0)
+    seen = (graph.joined("observation", taken) - np.array(history.centre)) / np.array(history.spread)
+    decay, gain = map(graph.value, history.weights)
+    shown = graph.joined(graph.like(seen, 1.0), seen, seen, seen)
+    after = decay * graph.value("memory") + gain * shown
     return StateEntry("memory", (history.size,), [0.0] * history.size, after)
 
 
-def _counted(graph: Graph, left: str, spent: str, gamma: float | None = None) -> str:
+def _counted(graph: Graph, left: str, spent: str, gamma: float | None = None) -> Any:
     """What is left now: `left` less `spent`, over gamma for a discounted budget; itself at the first step."""
-    rest = graph.node("Sub", [left, spent])
-    if gamma is not None:
-        rest = graph.node("Div", [rest, graph.number(gamma)])
-    started = graph.node("Greater", ["time", graph.ints(0)])
-    return graph.node("Where", [started, rest, left])
+    rest = graph.value(left) - spent
+    rest = rest if gamma is None else rest / gamma
+    return graph.node("Where", graph.value("time") > 0, rest, left)
 
 
-def _next_time(graph: Graph) -> str:
-    return graph.node("Add", ["time", graph.ints(1)])
+def _kept(graph: Graph, left: Any, start: list[float]) -> tuple[StateEntry, ...]:
+    """The time, what is left, and what the last action cost."""
+    return (
+        StateEntry("time", None, 0, graph.value("time") + 1),
+        StateEntry("left", (len(start),), start, left),
+        StateEntry("costs", (len(start),), [0.0] * len(start), None),
+    )
+
+
+def _noise(policy: SwitchingPolicy | SequencePolicy) -> str:
+    return "Gumbel" if policy.low is None else "standard normal"
 
 
 def switching_graph(graph: Graph, name: str, policy: SwitchingPolicy) -> Built:
     """The rule of `SwitchingPolicy.choose`."""
-    budget, heads, costs = policy.budget, policy.heads, len(policy.limits)
+    budget, (heads, size) = policy.budget, policy.noise_shape()
     gamma = budget.gamma if budget.ends == "never" and budget.gamma > 0 else None
     left = _counted(graph, "left", "costs", gamma)
-    time = graph.node("Cast", ["time"], to=1)
-    room = graph.node("Max", [left, graph.number(0.0)])
+    time = graph.node("Cast", "time", to=1)
+    room = graph.node("Max", left, 0.0)
     if budget.ends == "horizon":
-        room = graph.node("Div", [room, graph.number(budget.horizon * (1.0 - budget.gamma))])
+        room = room / (budget.horizon * (1.0 - budget.gamma))
     elif budget.ends == "timeouts":
-        steps = graph.node("Sub", [graph.number(budget.horizon), time])
-        steps = graph.node("Max", [steps, graph.number(1.0)])
-        power = graph.node("Pow", [graph.number(budget.gamma), steps])
-        lived = graph.node("Sub", [graph.number(1.0), power])
-        rate = graph.node("Div", [lived, graph.node("Mul", [steps, graph.number(1.0 - budget.gamma)])])
-        room = graph.node("Mul", [room, rate])
-    room = graph.at(graph.node("Mul", [room, graph.array(f"{name}.cost_scale", policy.cost_scale)]), 1)
+        steps = graph.node("Max", float(budget.horizon) - time, 1.0)
+        room = room * ((1.0 - budget.gamma**steps) / (steps * (1.0 - budget.gamma)))
+    room = graph.at(room * policy.cost_scale, 1)
     obs = graph.normalised(name, policy.obs_mean, policy.obs_std)
     if budget.ends == "horizon":
-        entry = graph.node("Sub", [graph.node("Mul", [time, graph.number(2.0 / budget.horizon)]),
-                                   graph.number(1.0)])  # fmt: skip
-        column = graph.node("Mul", [graph.columns(obs, 0, 1), graph.number(0.0)])
-        obs = graph.node("Concat", [obs, graph.node("Add", [column, entry])], axis=1)
-    proposed, flat = _proposed(graph, name, policy, obs)
-    rows = graph.node("Tile", [graph.at(obs, 1), graph.ints([1, heads, 1])])
+        obs = graph.joined(obs, graph.like(obs, time * (2.0 / budget.horizon) - 1.0))
+    out = graph.network(f"{name}.heads", obs, policy.network)
+    out = graph.reshaped(out, -1, heads, size * (1 if policy.low is None else 2))
+    if policy.low is None:
+        proposed = graph.best(out + "noise", axis=2)
+        flat = graph.reshaped(proposed, -1, 1)
+    else:
+        proposed = graph.node("Tanh", graph.drawn(out, size, policy.log_std_range, "noise", axis=2))
+        flat = graph.reshaped(proposed, -1, size)
+    rows = graph.node("Tile", graph.at(obs, 1), [1, heads, 1])
     rows = graph.reshaped(rows, -1, policy.network[0][0].shape[0])
+    x = rows if policy.low is None else graph.joined(rows, flat)
     values = []
     for utility, copies in enumerate(policy.critics):
-        each = []
-        for copy, layers in enumerate(copies):
-            x = rows if policy.low is None else graph.node("Concat", [rows, flat], axis=1)
-            value = graph.network(f"{name}.critic_{utility}_{copy}", x, layers)
-            if policy.low is None:
-                value = graph.node("GatherElements", [value, flat], axis=1)
-            each.append(value)
-        values.append(graph.reshaped(graph.node("Min" if utility == 0 else "Max", each), -1, heads))
-    to_go = graph.node("Concat", [graph.at(value, 2) for value in values[1:]], axis=2)
+        each = [graph.network(f"{name}.critic_{utility}_{k}", x, net) for k, net in enumerate(copies)]
+        if policy.low is None:
+            each = [graph.node("GatherElements", value, flat, axis=1) for value in each]
+        values.append(graph.reshaped(graph.node("Max" if utility else "Min", *each), -1, heads))
+    to_go = graph.joined(*(graph.at(value, 2) for value in values[1:]), axis=2)
     if policy.clip:
-        to_go = graph.node("Max", [to_go, graph.number(0.0)])
-    worst = graph.node("ReduceMax", [graph.node("Sub", [to_go, room])], axes=[2], keepdims=0)
-    fits = graph.node("Less", [worst, graph.number(0.0)])
-    any_fits = graph.node("Greater", [
-        graph.node("ReduceMax", [graph.node("Cast", [fits], to=1)], axes=[1], keepdims=1), graph.number(0.5)
-    ])  # fmt: skip
-    else_ = graph.node("Where", [any_fits, graph.number(-3e38), graph.node("Neg", [worst])])
-    best = graph.node("ArgMax", [graph.node("Where", [fits, values[0], else_])], axis=1, keepdims=1)
-    size = policy.noise_shape()[1]
+        to_go = graph.node("Max", to_go, 0.0)
+    worst = graph.node("ReduceMax", to_go - room, axes=[2], keepdims=0)
+    fits = worst < 0.0
+    any_fits = graph.node("ReduceMax", graph.node("Cast", fits, to=1), axes=[1], keepdims=1) > 0.5
+    score = graph.node("Where", fits, values[0], graph.node("Where", any_fits, -3e38, worst * -1.0))
+    best = graph.best(score, keepdims=1)
     if policy.low is None or policy.high is None:
-        action = graph.reshaped(graph.node("GatherElements", [proposed, best], axis=1), -1)
+        action = graph.reshaped(graph.node("GatherElements", proposed, best, axis=1), -1)
     else:
         action = graph.stretched(name, graph.row(proposed, best, size), policy.low, policy.high)
-    state = (
-        StateEntry("time", None, 0, _next_time(graph)),
-        StateEntry("left", (costs,), budget.start(policy.limits).tolist(), left),
-        StateEntry("costs", (costs,), [0.0] * costs, None),
-    )
-    noise = "Gumbel" if policy.low is None else "standard normal"
-    return Built(action, policy.noise_shape(), policy.low is None, noise, state)
-
-
-def _proposed(graph: Graph, name: str, policy: SwitchingPolicy, obs: str) -> tuple[str, str]:
-    """One action per head, (batch, heads, action_dim) or (batch, heads), and the same with a row per head."""
-    heads, size = policy.noise_shape()
-    out = graph.reshaped(graph.network(f"{name}.heads", obs, policy.network), -1, heads,
-                         size * (1 if policy.low is None else 2))  # fmt: skip
-    if policy.low is None:
-        taken = graph.node("ArgMax", [graph.node("Add", [out, "noise"])], axis=2, keepdims=0)
-        return taken, graph.reshaped(taken, -1, 1)
-    drawn = graph.drawn(out, size, policy.log_std_range, "noise", axis=2)
-    taken = graph.node("Tanh", [drawn])
-    return taken, graph.reshaped(taken, -1, size)
+    state = _kept(graph, left, budget.start(policy.limits).tolist())
+    return Built(action, (heads, size), policy.low is None, _noise(policy), state)
 
 
 def sequence_graph(graph: Graph, name: str, policy: SequencePolicy) -> Built:
     """One step of a decision transformer, computed anew from the embedded tokens of its context."""
     # the norms are written where they are used
-    named = {key: value for key, value in policy.arrays.items() if "norm" not in key}
-    arrays = {key: graph.array(f"{name}.{key}", value) for key, value in named.items()}
-    width = policy.arrays["embed.norm_in"].shape[1]
-    costs = len(policy.limits)
+    arrays = {k: graph.value(v, f"{name}.{k}") for k, v in policy.arrays.items() if "norm" not in k}
+    width, targets = policy.arrays["embed.norm_in"].shape[1], policy.targets
     left, want = _counted(graph, "left", "costs"), _counted(graph, "want", "reward")
-    togo = graph.node("Concat", [want, left], axis=1)
-    if policy.targets.least is not None and policy.targets.most is not None:
-        least, most = (graph.constant(bound) for bound in (policy.targets.least, policy.targets.most))
-        togo = graph.node("Min", [graph.node("Max", [togo, least]), most])
-    centred = graph.node("Sub", [togo, graph.constant(policy.targets.centre)])
-    scaled = graph.node("Div", [centred, graph.constant(policy.targets.spread)])
-    to_earn, to_spend = graph.split(scaled, (1, costs))
+    togo = graph.joined(want, left)
+    if targets.least is not None and targets.most is not None:
+        togo = graph.node("Min", graph.node("Max", togo, targets.least), targets.most)
+    to_earn, to_spend = graph.split((togo - targets.centre) / targets.spread, (1, len(policy.limits)))
     last_time = len(policy.arrays["embed.time"]) - 1
-    when = graph.node("Gather", [arrays["embed.time"],
-                                 graph.node("Min", ["time", graph.ints(last_time)])], axis=0)  # fmt: skip
+    when = graph.node("Gather", arrays["embed.time"], graph.node("Min", "time", last_time), axis=0)
 
-    def token(kind: int, value: str) -> str:
+    def token(kind: int, value: Any) -> Any:
         """An embedded token, (batch, 1, width)."""
         part = ("return", "cost", "obs", "action")[kind]
-        bias = graph.node("Gather", [arrays["embed.token_bias"], graph.ints(kind)], axis=0)
-        x = graph.affine(value, arrays[f"embed.{part}_weight"], graph.node("Add", [bias, when]))
+        bias = graph.node("Gather", arrays["embed.token_bias"], kind, axis=0)
+        x = graph.value(value) @ arrays[f"embed.{part}_weight"] + (bias + when)
         return graph.at(_normed(graph, x, policy, "embed.norm_in"), 1)
 
     obs = graph.normalised(name, policy.obs_mean, policy.obs_std)
     # a context that is full drops its oldest steps
-    full = graph.node("GreaterOrEqual", [graph.length("tokens"), graph.ints([4 * policy.context])])
-    drop = graph.node("Where", [full, graph.ints([4 * policy.jump]), graph.ints([0])])
-    kept = graph.node("Slice", ["tokens", drop, graph.ints([2**31]), graph.ints([1])])
-    parts = [token(0, to_earn), token(1, to_spend), token(2, obs)]
-    context = graph.node("Concat", [kept, *parts], axis=1)
+    full = graph.length("tokens") >= [4 * policy.context]
+    kept = graph.node("Slice", "tokens", graph.node("Where", full, [4 * policy.jump], [0]), [2**31], [1])
+    context = graph.joined(kept, token(0, to_earn), token(1, to_spend), token(2, obs))
     outputs = _transformed(graph, policy, arrays, context, width)
     size = len(policy.arrays["embed.action_weight"])
     if policy.low is None or policy.high is None:
-        action = graph.node("ArgMax", [graph.node("Add", [outputs, "noise"])], axis=1, keepdims=0)
-        choice = graph.node("Gather", [graph.constant(np.eye(size)), action], axis=0)
+        action = graph.best(outputs + "noise")
+        choice = graph.node("Gather", np.eye(size), action, axis=0)
     else:
-        drawn = graph.drawn(outputs, size, policy.log_std_range, "noise", axis=1)
-        choice = graph.clip(drawn, -1.0, 1.0)
+        choice = graph.clip(graph.drawn(outputs, size, policy.log_std_range, "noise"), -1.0, 1.0)
         action = graph.stretched(name, choice, policy.low, policy.high)
-    grown = graph.node("Concat", [context, token(3, choice)], axis=1)
     state = (
-        StateEntry("time", None, 0, _next_time(graph)),
-        StateEntry("left", (costs,), policy.limits.tolist(), left),
-        StateEntry("costs", (costs,), [0.0] * costs, None),
+        *_kept(graph, left, policy.limits.tolist()),
         StateEntry("want", (1,), [policy.target_return], want),
         StateEntry("reward", (1,), [0.0], None),
-        StateEntry("tokens", ("context", width), [], grown),
+        StateEntry("tokens", ("context", width), [], graph.joined(context, token(3, choice))),
     )
-    noise = "Gumbel" if policy.low is None else "standard normal"
-    return Built(action, (size,), policy.low is None, noise, state)
+    return Built(action, (size,), policy.low is None, _noise(policy), state)
 
 
-def _normed(graph: Graph, x: str, policy: SequencePolicy, name: str) -> str:
-    scale, shift = policy.arrays[name]
-    inputs = [x, graph.constant(scale), graph.constant(shift)]
-    return graph.node("LayerNormalization", inputs, axis=-1, epsilon=1e-5)
+def _normed(graph: Graph, x: Any, policy: SequencePolicy, name: str) -> Any:
+    return graph.node("LayerNormalization", x, *policy.arrays[name], axis=-1, epsilon=1e-5)
 
 
-def _transformed(graph: Graph, policy: SequencePolicy, arrays: Any, x: str, width: int) -> str:
+def _transformed(graph: Graph, policy: SequencePolicy, arrays: Any, x: Any, width: int) -> Any:
     """Action outputs at the last token, (batch, outputs)."""
     size, longest = width // policy.heads, 4 * policy.context
     length = graph.length(x)
     future = np.where(np.tri(longest) > 0, 0.0, -1e9)
-    ends = graph.node("Concat", [length, length], axis=0)
-    mask = graph.node("Slice", [graph.constant(future), graph.ints([0, 0]), ends, graph.ints([0, 1])])
+    mask = graph.node("Slice", future, [0, 0], graph.joined(length, length, axis=0), [0, 1])
     block = 0
     while f"blocks.{block}.norm_1" in policy.arrays:
-        part = {key: arrays[f"blocks.{block}.{key}"] for key in
-                ("qkv_weight", "qkv_bias", "out_weight", "out_bias", "up_weight", "up_bias", "down_weight",
-                 "down_bias")}  # fmt: skip
-        inner = _normed(graph, x, policy, f"blocks.{block}.norm_1")
-        qkv = graph.affine(inner, part["qkv_weight"], part["qkv_bias"])
-        split = graph.node("Transpose", [graph.reshaped(qkv, 0, 0, 3, policy.heads, size)],
-                           perm=[2, 0, 3, 1, 4])  # fmt: skip
-        q, k, v = (graph.node("Gather", [split, graph.ints(n)], axis=0) for n in range(3))
-        scores = graph.node("MatMul", [q, graph.node("Transpose", [k], perm=[0, 1, 3, 2])])
-        scores = graph.node("Add", [graph.node("Div", [scores, graph.number(np.sqrt(size))]), mask])
-        mixed = graph.node("MatMul", [graph.node("Softmax", [scores], axis=-1), v])
-        mixed = graph.reshaped(graph.node("Transpose", [mixed], perm=[0, 2, 1, 3]), 0, 0, width)
-        x = graph.node("Add", [x, graph.affine(mixed, part["out_weight"], part["out_bias"])])
-        inner = _normed(graph, x, policy, f"blocks.{block}.norm_2")
-        inner = _gelu(graph, graph.affine(inner, part["up_weight"], part["up_bias"]))
-        x = graph.node("Add", [x, graph.affine(inner, part["down_weight"], part["down_bias"])])
+        prefix = f"blocks.{block}."
+        part = {k.removeprefix(prefix): value for k, value in arrays.items() if k.startswith(prefix)}
+        qkv = _normed(graph, x, policy, f"{prefix}norm_1") @ part["qkv_weight"] + part["qkv_bias"]
+        split = graph.reshaped(qkv, 0, 0, 3, policy.heads, size)
+        split = graph.node("Transpose", split, perm=[2, 0, 3, 1, 4])
+        q, k, v = (graph.node("Gather", split, n, axis=0) for n in range(3))
+        scores = q @ graph.node("Transpose", k, perm=[0, 1, 3, 2]) / float(np.sqrt(size)) + mask
+        mixed = graph.node("Transpose", graph.node("Softmax", scores, axis=-1) @ v, perm=[0, 2, 1, 3])
+        x = x + (graph.reshaped(mixed, 0, 0, width) @ part["out_weight"] + part["out_bias"])
+        inner = _normed(graph, x, policy, f"{prefix}norm_2") @ part["up_weight"] + part["up_bias"]
+        x = x + (_gelu(graph, inner) @ part["down_weight"] + part["down_bias"])
         block += 1
-    last = graph.node("Gather", [x, graph.ints(-1)], axis=1)
-    return graph.affine(_normed(graph, last, policy, "embed.norm_out"), arrays["action_weight"],
-                        arrays["action_bias"])  # fmt: skip
+    last = _normed(graph, graph.node("Gather", x, -1, axis=1), policy, "embed.norm_out")
+    return last @ arrays["action_weight"] + arrays["action_bias"]
 
 
-def _gelu(graph: Graph, x: str) -> str:
-    cube = graph.node("Mul", [graph.node("Mul", [x, x]), x])
-    inner = graph.node("Add", [x, graph.node("Mul", [cube, graph.number(0.044715)])])
-    inner = graph.node("Mul", [inner, graph.number(np.sqrt(2.0 / np.pi))])
-    gate = graph.node("Add", [graph.node("Tanh", [inner]), graph.number(1.0)])
-    return graph.node("Mul", [graph.node("Mul", [x, graph.number(0.5)]), gate])
+def _gelu(graph: Graph, x: Any) -> Any:
+    inner = (x + x * x * x * 0.044715) * float(np.sqrt(2.0 / np.pi))
+    return x * 0.5 * (graph.node("Tanh", inner) + 1.0)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from slater.disk import write_atomic
-from slater.errors import InputError
+from slater.errors import InputError, optional
 from slater.policy.base import SavedPolicy
 from slater.policy.candidates import CandidatesPolicy
 from slater.policy.mixture import Mixture
@@ -53,12 +53,9 @@ def save_onnx(
     metadata. What a policy remembers (`caps`, `cdt`, any with history) is an input and an output:
     `slater.policy.onnx_budget`.
     """
-    try:
-        from onnx import TensorProto, checker, helper
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "writing ONNX needs the package onnx; install it with: pip install 'slater-rl[onnx]'"
-        ) from error
+    optional("onnx", "writing ONNX needs the package onnx", "onnx")
+    from onnx import TensorProto, checker, helper
+
     policy = lone(policy)
     members: tuple[Any, ...] = policy.members if isinstance(policy, Mixture) else (policy,)
     histories = [getattr(member, "history", None) for member in members]
@@ -68,7 +65,7 @@ def save_onnx(
     graph = Graph(max(getattr(member, "components", 0) for member in members))
     entries = len(members[0].obs_mean) if histories[0] is None else histories[0].entries
     if histories[0] is not None:
-        graph.observation = graph.node("Concat", ["observation", "memory"], axis=1)
+        graph.observation = graph.joined("observation", "memory")
     built = [_member(graph, f"m{index}", member) for index, member in enumerate(members)]
     if len({(b.noise_shape, b.discrete) for b in built}) != 1:
         raise InputError("the members of this mixture take different kinds of noise; export them one by one.")
@@ -76,10 +73,10 @@ def save_onnx(
     if isinstance(policy, Mixture):
         if any(b.state for b in built):
             raise InputError("the members of this mixture keep budgets of their own; export them one by one.")
-        stacked = graph.node("Concat", [graph.at(b.action, 0) for b in built], axis=0)
-        graph.node("Gather", [stacked, "member"], outputs=["action"], axis=0)
+        stacked = graph.joined(*(graph.at(b.action, 0) for b in built), axis=0)
+        graph.node("Gather", stacked, "member", outputs=["action"], axis=0)
     else:
-        graph.node("Identity", [first.action], outputs=["action"])
+        graph.node("Identity", first.action, outputs=["action"])
     state = first.state
     if histories[0] is not None:
         state = (*state, memory_entry(graph, histories[0]))
@@ -96,7 +93,7 @@ def save_onnx(
         kind, shape = (whole, []) if entry.shape is None else (real, ["batch", *entry.shape])
         inputs.append(helper.make_tensor_value_info(entry.name, kind, shape))
         if entry.output is not None:
-            graph.node("Identity", [entry.output], outputs=[f"{entry.name}_out"])
+            graph.node("Identity", entry.output, outputs=[f"{entry.name}_out"])
             grown = [f"{d}_out" if d == "context" else d for d in shape]
             outputs.append(helper.make_tensor_value_info(f"{entry.name}_out", kind, grown))
     made = helper.make_graph(graph.nodes, "slater-policy", inputs, outputs, graph.constants)
@@ -135,8 +132,7 @@ def _member(graph: Graph, name: str, member: SavedPolicy) -> Built:
     if isinstance(member, GaussianMixturePolicy):
         return _gaussian_mixture(graph, name, member)
     if isinstance(member, CategoricalPolicy):
-        noisy = graph.node("Add", [_outputs(graph, name, member), "noise"])
-        drawn = graph.node("ArgMax", [noisy], axis=1, keepdims=0)
+        drawn = graph.best(_outputs(graph, name, member) + "noise")
         return Built(drawn, (member.weights[-1].shape[1],), True, "Gumbel")
     if isinstance(member, CandidatesPolicy):
         return _candidates(graph, name, member)
@@ -150,10 +146,9 @@ def _member(graph: Graph, name: str, member: SavedPolicy) -> Built:
     )
 
 
-def _outputs(graph: Graph, name: str, member: Any) -> str:
+def _outputs(graph: Graph, name: str, member: Any) -> Any:
     """The outputs of a policy's network for the observation."""
-    obs = graph.normalised(name, member.obs_mean, member.obs_std)
-    return graph.network(name, obs, member.layers)
+    return graph.network(name, graph.normalised(name, member.obs_mean, member.obs_std), member.layers)
 
 
 #: cumulative chances that a float tells from 0 and from 1
@@ -164,22 +159,18 @@ def _gaussian_mixture(graph: Graph, name: str, member: GaussianMixturePolicy) ->
     """The component of the largest logit plus Gumbel noise; then as a Gaussian."""
     count, size = member.components, len(member.low)
     logits, moments = graph.split(_outputs(graph, name, member), (count, 2 * count * size))
-    z = graph.columns("noise", 0, count)
-    erf = graph.node("Erf", [graph.node("Mul", [z, graph.number(0.5**0.5)])])
-    chance = graph.node("Mul", [graph.node("Add", [erf, graph.number(1.0)]), graph.number(0.5)])
-    rate = graph.node("Log", [graph.clip(chance, LEAST_CHANCE, MOST_CHANCE)])
-    gumbel = graph.node("Log", [graph.node("Neg", [rate])])  # less one sign: it is subtracted
-    noisy = graph.node("Sub", [logits, gumbel])
-    which = graph.node("ArgMax", [noisy], axis=1, keepdims=1)
-    own = graph.row(graph.reshaped(moments, -1, count, 2 * size), which, 2 * size)
-    return _drawn(graph, name, member, own)
+    chance = (graph.node("Erf", graph.columns("noise", 0, count) * 0.5**0.5) + 1.0) * 0.5
+    rate = graph.node("Log", graph.clip(chance, LEAST_CHANCE, MOST_CHANCE))
+    noisy = logits - graph.node("Log", rate * -1.0)
+    own = graph.reshaped(moments, -1, count, 2 * size)
+    return _drawn(graph, name, member, graph.row(own, graph.best(noisy, keepdims=1), 2 * size))
 
 
-def _drawn(graph: Graph, name: str, member: GaussianPolicy | GaussianMixturePolicy, moments: str) -> Built:
+def _drawn(graph: Graph, name: str, member: GaussianPolicy | GaussianMixturePolicy, moments: Any) -> Built:
     """An action by mean and log standard deviation, (batch, 2 action_dim)."""
     size = len(member.low)
-    before = graph.drawn(moments, size, member.log_std_range, graph.last_noise(size), axis=1)
-    action = graph.stretched(name, graph.node("Tanh", [before]), member.low, member.high)
+    before = graph.drawn(moments, size, member.log_std_range, graph.last_noise(size))
+    action = graph.stretched(name, graph.node("Tanh", before), member.low, member.high)
     return Built(action, (graph.components + size,), False, "standard normal")
 
 
@@ -188,26 +179,19 @@ def _candidates(graph: Graph, name: str, member: CandidatesPolicy) -> Built:
     obs_dim, actions = len(member.obs_mean), len(member.low)
     latent, n = len(member.decoder[0][0]) - obs_dim, member.samples
     obs = graph.normalised(name, member.obs_mean, member.obs_std)
-    rows = graph.reshaped(graph.node("Tile", [graph.at(obs, 1), graph.ints([1, n, 1])]), -1, obs_dim)
+    rows = graph.reshaped(graph.node("Tile", graph.at(obs, 1), [1, n, 1]), -1, obs_dim)
     z = graph.reshaped(graph.clip("noise", -member.latent_cut, member.latent_cut), -1, latent)
-    joined = graph.node("Concat", [rows, z], axis=1)
-    v = graph.node("Tanh", [graph.network(f"{name}.decoder", joined, member.decoder)])
-    beside = graph.node("Concat", [rows, v], axis=1)
-    shift = graph.network(f"{name}.perturbation", beside, member.perturbation)
-    moved = graph.node("Mul", [graph.node("Tanh", [shift]), graph.number(member.phi)])
-    proposed = graph.clip(graph.node("Add", [v, moved]), -1.0, 1.0)
-    x, score = graph.node("Concat", [rows, proposed], axis=1), ""
+    v = graph.node("Tanh", graph.network(f"{name}.decoder", graph.joined(rows, z), member.decoder))
+    shift = graph.network(f"{name}.perturbation", graph.joined(rows, v), member.perturbation)
+    proposed = graph.clip(v + graph.node("Tanh", shift) * member.phi, -1.0, 1.0)
+    x, values = graph.joined(rows, proposed), []
     for u, lean in enumerate(member.leans):
         pair = [graph.network(f"{name}.critic_{k}", x, member.critics[k]) for k in (2 * u, 2 * u + 1)]
-        least = graph.node("Mul", [graph.node("Min", pair), graph.number(lean)])
-        most = graph.node("Mul", [graph.node("Max", pair), graph.number(1.0 - lean)])
-        value = graph.node("Add", [least, most])
-        if u == 0:
-            score = value
-        else:
-            priced = graph.node("Mul", [value, graph.number(float(member.multipliers[u - 1]))])
-            score = graph.node("Sub", [score, priced])
-    best = graph.node("ArgMax", [graph.reshaped(score, -1, n)], axis=1, keepdims=1)
+        values.append(graph.node("Min", *pair) * lean + graph.node("Max", *pair) * (1.0 - lean))
+    score = values[0]
+    for value, multiplier in zip(values[1:], member.multipliers.tolist(), strict=True):
+        score = score - value * multiplier
+    best = graph.best(graph.reshaped(score, -1, n), keepdims=1)
     chosen = graph.row(graph.reshaped(proposed, -1, n, actions), best, actions)
     action = graph.stretched(name, chosen, member.low, member.high)
     return Built(action, (n, latent), False, "standard normal")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,22 +24,41 @@ class StateEntry:
     name: str
     shape: tuple[int | str, ...] | None
     start: Any
-    output: str | None
+    output: Any
 
 
 @dataclass(frozen=True)
 class Built:
-    """A policy in the graph: the name of its action, what its noise is, and what its caller keeps."""
+    """A policy in the graph: its action, what its noise is, and what its caller keeps."""
 
-    action: str
+    action: Any
     noise_shape: tuple[int, ...]
     discrete: bool
     noise: str
-    state: tuple[StateEntry, ...] = field(default=())
+    state: tuple[StateEntry, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A value of a graph, by its name; it computes with others, numbers and arrays as arrays do."""
+
+    graph: Graph
+    name: str
+
+
+for _word, _operator in {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div", "matmul": "MatMul", "pow": "Pow",
+    "lt": "Less", "gt": "Greater", "ge": "GreaterOrEqual",
+}.items():  # fmt: skip
+    setattr(Value, f"__{_word}__", lambda a, b, made=_operator: a.graph.node(made, a, b))
+    setattr(Value, f"__r{_word}__", lambda a, b, made=_operator: a.graph.node(made, b, a))
 
 
 class Graph:
-    """Nodes and constants of a graph under construction; every method gives the name of a value.
+    """Nodes and constants of a graph under construction; its methods give a `Value`, and take what they give.
+
+    Among what is taken, a text is the name of an input, and a number or an array is a constant: whole numbers
+    int64, others float32.
 
     components: columns of the noise that draw one of several Gaussians, the most that any member has
     observation: what networks see, an input or what was made of inputs
@@ -47,105 +66,102 @@ class Graph:
 
     def __init__(self, components: int = 0) -> None:
         self.components = components
-        self.observation = "observation"
+        self.observation: Any = "observation"
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
-    def array(self, name: str, value: NDArray[Any]) -> str:
-        """A constant."""
+    def value(self, x: Any, name: str | None = None) -> Any:
+        """An input, or a constant, by a name of its own if one is given."""
         from onnx import numpy_helper
 
-        self.constants.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
-        return name
+        if isinstance(x, Value | str):
+            return x if isinstance(x, Value) else Value(self, x)
+        array = np.asarray(x)
+        array = np.asarray(array, np.int64 if array.dtype.kind == "i" else np.float32, order="C")
+        name = name or f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return Value(self, name)
 
-    def constant(self, value: Any, kind: type = np.float32) -> str:
-        """A constant without a name of its own."""
-        return self.array(f"c{len(self.constants)}", np.array(value, dtype=kind))
-
-    def number(self, value: float) -> str:
-        """A float constant."""
-        return self.constant(value)
-
-    def ints(self, values: Sequence[int] | int) -> str:
-        """A vector of whole numbers, or one."""
-        return self.constant(values, np.int64)
-
-    def node(
-        self, operator: str, inputs: Sequence[str], outputs: Sequence[str] | None = None, **attributes: Any
-    ) -> str:
-        """One operation; the name of its first output."""
+    def node(self, operator: str, *inputs: Any, outputs: Sequence[str] = (), **attributes: Any) -> Any:
+        """One operation; its first output."""
         from onnx import helper
 
+        taken = [self.value(x).name for x in inputs]
         names = list(outputs or [f"v{len(self.nodes)}"])
-        self.nodes.append(helper.make_node(operator, list(inputs), names, **attributes))
-        return names[0]
+        self.nodes.append(helper.make_node(operator, taken, names, **attributes))
+        return Value(self, names[0])
 
-    def network(self, name: str, x: str, layers: Layers) -> str:
+    def network(self, name: str, x: Any, layers: Layers) -> Any:
         """A ReLU network on x, shape (rows, in); the last layer without activation."""
         for index, (weight, bias) in enumerate(layers):
-            x = self.affine(x, self.array(f"{name}.{index}.weight", weight),
-                            self.array(f"{name}.{index}.bias", bias))  # fmt: skip
-            if index < len(layers) - 1:
-                x = self.node("Relu", [x])
+            x = self.node("Relu", x) if index else x
+            weights = self.value(weight, f"{name}.{index}.weight")
+            x = self.value(x) @ weights + self.value(bias, f"{name}.{index}.bias")
         return x
 
-    def affine(self, x: str, weight: str, bias: str) -> str:
-        """The value x weight + bias."""
-        return self.node("Add", [self.node("MatMul", [x, weight]), bias])
+    def joined(self, *parts: Any, axis: int = 1) -> Any:
+        """The parts side by side."""
+        return self.node("Concat", *parts, axis=axis)
 
-    def clip(self, x: str, low: float, high: float) -> str:
+    def clip(self, x: Any, low: float, high: float) -> Any:
         """The value cut to [low, high]."""
-        return self.node("Clip", [x, self.number(low), self.number(high)])
+        return self.node("Clip", x, float(low), float(high))
 
-    def columns(self, x: str, first: int, last: int) -> str:
+    def columns(self, x: Any, first: int, last: int) -> Any:
         """The columns first .. last-1."""
-        return self.node("Slice", [x, self.ints([first]), self.ints([last]), self.ints([1])])
+        return self.node("Slice", x, [first], [last], [1])
 
-    def length(self, x: str) -> str:
+    def like(self, x: Any, value: Any) -> Any:
+        """A column of `value`, (batch, 1), for x (batch, ...)."""
+        return self.columns(x, 0, 1) * 0.0 + value
+
+    def length(self, x: Any) -> Any:
         """The length of the second axis, (1,)."""
-        return self.node("Gather", [self.node("Shape", [x]), self.ints([1])], axis=0)
+        return self.node("Gather", self.node("Shape", x), [1], axis=0)
 
-    def split(self, x: str, sizes: Sequence[int], axis: int = 1) -> list[str]:
+    def split(self, x: Any, sizes: Sequence[int], axis: int = 1) -> list[Any]:
         """Parts of these sizes."""
         names = [f"v{len(self.nodes)}.{part}" for part in range(len(sizes))]
-        self.node("Split", [x, self.ints(sizes)], outputs=names, axis=axis)
-        return names
+        self.node("Split", x, list(sizes), outputs=names, axis=axis)
+        return [Value(self, name) for name in names]
 
     def drawn(
-        self, moments: str, size: int, log_std_range: tuple[float, float], noise: str, axis: int
-    ) -> str:
+        self, moments: Any, size: int, log_std_range: tuple[float, float], noise: Any, axis: int = 1
+    ) -> Any:
         """Mean plus noise times the exponential of the clipped log deviation; both side by side on `axis`."""
         mean, log_std = self.split(moments, (size, size), axis)
-        std = self.node("Exp", [self.clip(log_std, *log_std_range)])
-        return self.node("Add", [mean, self.node("Mul", [std, noise])])
+        return mean + self.node("Exp", self.clip(log_std, *log_std_range)) * noise
 
-    def last_noise(self, size: int) -> str:
+    def last_noise(self, size: int) -> Any:
         """The noise of the action itself, (batch, size): the columns that draw no component."""
         if not self.components:
             return "noise"
         return self.columns("noise", self.components, self.components + size)
 
-    def normalised(self, name: str, obs_mean: NDArray[Any], obs_std: NDArray[Any]) -> str:
+    def normalised(self, name: str, obs_mean: NDArray[Any], obs_std: NDArray[Any]) -> Any:
         """(observation - mean) / std."""
-        centred = self.node("Sub", [self.observation, self.array(f"{name}.obs_mean", obs_mean)])
-        return self.node("Div", [centred, self.array(f"{name}.obs_std", obs_std)])
+        mean, std = self.value(obs_mean, f"{name}.obs_mean"), self.value(obs_std, f"{name}.obs_std")
+        return (self.value(self.observation) - mean) / std
 
-    def stretched(self, name: str, x: str, low: NDArray[Any], high: NDArray[Any]) -> str:
+    def stretched(self, name: str, x: Any, low: NDArray[Any], high: NDArray[Any]) -> Any:
         """Actions from [-1, 1] to [low, high]."""
-        half = self.node("Mul", [self.node("Add", [x, self.number(1.0)]), self.number(0.5)])
-        lows, highs = self.array(f"{name}.low", low), self.array(f"{name}.high", high)
-        wide = self.node("Mul", [half, self.array(f"{name}.width", high - low)])
-        return self.node("Min", [self.node("Max", [self.node("Add", [lows, wide]), lows]), highs])
+        lows, highs = self.value(low, f"{name}.low"), self.value(high, f"{name}.high")
+        wide = (x + 1.0) * 0.5 * self.value(high - low, f"{name}.width")
+        return self.node("Min", self.node("Max", lows + wide, lows), highs)
 
-    def reshaped(self, x: str, *shape: int) -> str:
+    def reshaped(self, x: Any, *shape: int) -> Any:
         """In another shape; 0 keeps a length, -1 is what is left."""
-        return self.node("Reshape", [x, self.ints(list(shape))])
+        return self.node("Reshape", x, list(shape))
 
-    def row(self, x: str, which: str, width: int) -> str:
+    def best(self, scores: Any, axis: int = 1, keepdims: int = 0) -> Any:
+        """The place of the largest."""
+        return self.node("ArgMax", scores, axis=axis, keepdims=keepdims)
+
+    def row(self, x: Any, which: Any, width: int) -> Any:
         """Of x, (batch, n, width), one row each, (batch, width); which: (batch, 1)."""
-        index = self.node("Tile", [self.at(which, 2), self.ints([1, 1, width])])
-        return self.node("Squeeze", [self.node("GatherElements", [x, index], axis=1), self.ints([1])])
+        index = self.node("Tile", self.at(which, 2), [1, 1, width])
+        return self.node("Squeeze", self.node("GatherElements", x, index, axis=1), [1])
 
-    def at(self, x: str, axis: int) -> str:
+    def at(self, x: Any, axis: int) -> Any:
         """With one axis more."""
-        return self.node("Unsqueeze", [x, self.ints([axis])])
+        return self.node("Unsqueeze", x, [axis])

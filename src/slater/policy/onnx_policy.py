@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from slater.errors import InputError
 from slater.policy.contract import Contract, checked, usable
+from slater.policy.layers import Array, Rng
 
 
 @dataclass(frozen=True)
@@ -38,27 +39,21 @@ class OnnxPolicy:
             raise InputError(f"{self.path} is not readable as an ONNX file ({error}).") from error
         return session, json.loads(session.get_modelmeta().custom_metadata_map.get("slater", "{}"))
 
-    def _actor(self, rng: np.random.Generator, deterministic: bool, member: int | None) -> _OnnxActor:
-        session, about = self._opened
-        return _OnnxActor(session, rng, deterministic, about, member)
-
     @property
     def contract(self) -> Contract | None:
         """What Slater wrote about the policy, if it did."""
         record = self._opened[1].get("contract")
         return None if record is None else Contract.from_json(record)
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _OnnxActor:
+    def begin(self, *, rng: Rng, deterministic: bool = False) -> _OnnxActor:
         """Start an episode."""
         weights = self._opened[1].get("weights")
-        member = None
+        member = 0
         if weights is not None and len(weights) > 1:  # a lone member is not drawn: it acts as by itself
             member = int(rng.choice(len(weights), p=np.array(weights) / np.sum(weights)))
-        return self._actor(rng, deterministic, member)
+        return _OnnxActor(*self._opened, rng, deterministic, member)
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions for unrelated observations, by one member."""
         return self.begin(rng=rng, deterministic=deterministic).batch(observations)
 
@@ -67,8 +62,8 @@ class OnnxPolicy:
         weights = self._opened[1].get("weights")
         if weights is None:
             return [(1.0, self)]
-        total = float(np.sum(weights))
-        return [(float(w) / total, _OnnxMember(self, k)) for k, w in enumerate(weights) if w > 0]
+        shares = (np.array(weights) / np.sum(weights)).tolist()
+        return [(share, _OnnxMember(self, k)) for k, share in enumerate(shares) if share > 0]
 
 
 @dataclass(frozen=True)
@@ -78,36 +73,31 @@ class _OnnxMember:
     file: OnnxPolicy
     number: int
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions for unrelated observations."""
-        return self.file._actor(rng, deterministic, self.number).batch(observations)
+        return _OnnxActor(*self.file._opened, rng, deterministic, self.number).batch(observations)
 
 
 class _OnnxActor:
     """One episode, or several side by side; what the file wants to have kept is kept here."""
 
     def __init__(
-        self, session: Any, rng: np.random.Generator, deterministic: bool, about: dict[str, Any],
-        member: int | None,
-    ) -> None:  # fmt: skip
+        self, session: Any, about: dict[str, Any], rng: Rng, deterministic: bool, member: int
+    ) -> None:
         self.session, self.rng, self.deterministic, self.member = session, rng, deterministic, member
         self.noise = str(about.get("noise", "normal")).lower()
-        self.kept: dict[str, NDArray[Any]] = {k: np.array(v) for k, v in about.get("start", {}).items()}
+        self.kept: dict[str, Array] = {k: np.array(v) for k, v in about.get("start", {}).items()}
         if "costs" in self.kept:
             self.cost_names = tuple(about["members"][0]["cost_names"])
 
-    def batch(self, observations: NDArray[Any]) -> NDArray[Any]:
-        feed: dict[str, Any] = {}
-        wanted = self.session.get_inputs()
-        entries = wanted[0].shape[-1]
+    def batch(self, observations: Array) -> Array:
+        first, *others = self.session.get_inputs()
+        entries = first.shape[-1]
         seen = checked(observations, entries if isinstance(entries, int) else np.shape(observations)[-1])
-        for index, given in enumerate(wanted):
-            if index == 0:
-                feed[given.name] = seen
-            elif given.name == "member":
-                feed[given.name] = np.asarray(self.member or 0, dtype=np.int64)
+        feed: dict[str, Any] = {first.name: seen}
+        for given in others:
+            if given.name == "member":
+                feed[given.name] = np.asarray(self.member, dtype=np.int64)
             elif given.name == "time" and given.name in self.kept:
                 feed[given.name] = np.asarray(self.kept["time"], dtype=np.int64)
             elif given.name in self.kept:
@@ -125,7 +115,7 @@ class _OnnxActor:
         self.kept |= {name[:-4]: value for name, value in found.items() if name.endswith("_out")}
         return usable(np.asarray(found[names[0]]), seen)
 
-    def act(self, observation: NDArray[Any]) -> NDArray[Any]:
+    def act(self, observation: Array) -> Array:
         """Action for one observation."""
         return np.asarray(self.batch(np.asarray(observation)[None])[0])
 

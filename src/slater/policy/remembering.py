@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from slater.history import History
 from slater.policy.base import Actor, Described, SavedPolicy
 from slater.policy.contract import RangeCheck, check_range, checked
+from slater.policy.layers import Array, Arrays, Rng
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,15 +26,13 @@ class RememberingPolicy(Described):
     policy: SavedPolicy
     history: History
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions for unrelated observations, each the first of an episode of its own."""
         rows = checked(observations, self.history.entries)
         seen = np.concatenate([rows, self.history.start(len(rows))], axis=1)
         return np.asarray(self.policy.act(seen, rng=rng, deterministic=deterministic))
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> RememberingActor:
+    def begin(self, *, rng: Rng, deterministic: bool = False) -> RememberingActor:
         """Start an episode that remembers nothing yet."""
         return RememberingActor(self, self.policy.begin(rng=rng, deterministic=deterministic))
 
@@ -46,7 +45,7 @@ class RememberingPolicy(Described):
     def __repr__(self) -> str:
         return f"<RememberingPolicy: {self.history.size} numbers remembered, {self.policy!r}>"
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         """Every array of the policy inside, by name."""
         return self.policy.tensors()
 
@@ -56,9 +55,7 @@ class RememberingPolicy(Described):
         return {"kind": "remembering", "history": history, "policy": inside}
 
     @classmethod
-    def from_tensors(
-        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-    ) -> RememberingPolicy:
+    def from_tensors(cls, description: Mapping[str, Any], tensors: Arrays) -> RememberingPolicy:
         """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
         from slater.policy.files import from_tensors
 
@@ -79,17 +76,17 @@ class RememberingActor:
             if hasattr(actor, name):
                 setattr(self, name, getattr(actor, name))
 
-    def act(self, observation: NDArray[Any], *, check: RangeCheck = "ignore") -> NDArray[Any]:
+    def act(self, observation: Array, *, check: RangeCheck = "ignore") -> Array:
         """Action for one observation; `check` as in `slater.policy.contract`."""
         check_range(observation, self.policy.contract, check)
         return self._acted(np.asarray(observation)[None], lambda seen: self.actor.act(seen[0])[None])[0]
 
-    def batch(self, observations: NDArray[Any]) -> NDArray[Any]:
+    def batch(self, observations: Array) -> Array:
         """Actions for the observations of so many episodes, (n, entries), that are played side by side."""
         batch: Any = getattr(self.actor, "batch")  # noqa: B009 (not of every actor)
         return self._acted(observations, batch)
 
-    def _acted(self, observations: NDArray[Any], act: Any) -> NDArray[Any]:
+    def _acted(self, observations: Array, act: Any) -> Array:
         history = self.policy.history
         rows = checked(observations, history.entries)
         memory = np.broadcast_to(self.memory, (len(rows), history.size))

@@ -20,7 +20,7 @@ from slater.errors import InputError
 from slater.policy.base import Described
 from slater.policy.budget import Budget, Ledger, checked_limits
 from slater.policy.contract import RangeCheck, check_range, checked, usable
-from slater.policy.layers import stretched
+from slater.policy.layers import Array, Arrays, Rng, stretched
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -113,19 +113,17 @@ class SequencePolicy(Described):
         return _normed(x, self.arrays["embed.norm_in"])
 
     @np.errstate(over="ignore", invalid="ignore")
-    def step_tokens(self, togo: F64, observations: NDArray[Any], time: int) -> list[F32]:
+    def step_tokens(self, togo: F64, observations: Array, time: int) -> list[F32]:
         """R, C and s tokens of one step; togo (batch, 1+I), observations (batch, obs_dim), both raw."""
         left = togo
         if self.targets.least is not None and self.targets.most is not None:
             left = np.clip(togo, self.targets.least, self.targets.most)
         scaled = ((left - self.targets.centre) / self.targets.spread).astype(np.float32)
         obs = ((observations - self.obs_mean) / self.obs_std).astype(np.float32)
-        return [
-            self.tokens(0, scaled[:, :1], time), self.tokens(1, scaled[:, 1:], time),
-            self.tokens(2, obs, time),
-        ]  # fmt: skip
+        shown = (scaled[:, :1], scaled[:, 1:], obs)
+        return [self.tokens(kind, values, time) for kind, values in enumerate(shown)]
 
-    def action_token(self, actions: NDArray[Any], time: int) -> F32:
+    def action_token(self, actions: Array, time: int) -> F32:
         """Tokens of actions in the data's units, (batch, action_dim) or (batch,)."""
         if self.low is None or self.high is None:
             choices = np.eye(len(self.arrays["embed.action_weight"]), dtype=np.float32)[actions]
@@ -161,7 +159,7 @@ class SequencePolicy(Described):
         last = _normed(x[:, -1], self.arrays["embed.norm_out"])
         return last @ self.arrays["action_weight"] + self.arrays["action_bias"], grown
 
-    def actions_of(self, outputs: F32, rng: np.random.Generator, deterministic: bool) -> NDArray[Any]:
+    def actions_of(self, outputs: F32, rng: Rng, deterministic: bool) -> Array:
         """Actions in the data's units from the network's outputs."""
         if self.low is None or self.high is None:
             logits = outputs if deterministic else outputs + rng.gumbel(size=outputs.shape)
@@ -174,9 +172,7 @@ class SequencePolicy(Described):
 
     # -- acting -------------------------------------------------------------------------------------------
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions for unrelated observations, each the first of an episode of its own."""
         x = checked(observations, len(self.obs_mean))
         togo = np.tile(np.append(self.target_return, self.limits), (len(x), 1))
@@ -184,7 +180,7 @@ class SequencePolicy(Described):
         usable(outputs, x)
         return self.actions_of(outputs, rng, deterministic)
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _SequenceActor:
+    def begin(self, *, rng: Rng, deterministic: bool = False) -> _SequenceActor:
         """Start an episode with an empty context and the full targets."""
         return _SequenceActor(self, rng, deterministic)
 
@@ -196,15 +192,12 @@ class SequencePolicy(Described):
             f"limits {self.limits.tolist()} per episode>"
         )
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         """Every array of the policy, by name."""
-        named: dict[str, NDArray[Any]] = {f"net.{name}": array for name, array in self.arrays.items()}
-        named |= {"obs_mean": self.obs_mean, "obs_std": self.obs_std, "limits": self.limits}
-        named |= {"episodes": self.targets.episodes}
-        named |= {"centre": self.targets.centre, "spread": self.targets.spread}
-        optional = {"low": self.low, "high": self.high}
-        optional |= {"least": self.targets.least, "most": self.targets.most}
-        return named | {name: array for name, array in optional.items() if array is not None}
+        named: dict[str, Array | None] = {f"net.{name}": array for name, array in self.arrays.items()}
+        named |= {name: getattr(self, name) for name in ("obs_mean", "obs_std", "limits", "low", "high")}
+        named |= {n: getattr(self.targets, n) for n in ("episodes", "centre", "spread", "least", "most")}
+        return {name: array for name, array in named.items() if array is not None}
 
     def description(self) -> dict[str, Any]:
         """What the arrays do not say, as JSON."""
@@ -215,9 +208,7 @@ class SequencePolicy(Described):
         }  # fmt: skip
 
     @classmethod
-    def from_tensors(
-        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-    ) -> SequencePolicy:
+    def from_tensors(cls, description: Mapping[str, Any], tensors: Arrays) -> SequencePolicy:
         """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
         arrays = {name[4:]: array for name, array in tensors.items() if name.startswith("net.")}
         table = description["table"]
@@ -261,7 +252,7 @@ def _gelu(x: F32) -> F32:
 class _SequenceActor:
     """One episode of a `SequencePolicy`: its context, its cache, and what is still to come."""
 
-    def __init__(self, policy: SequencePolicy, rng: np.random.Generator, deterministic: bool) -> None:
+    def __init__(self, policy: SequencePolicy, rng: Rng, deterministic: bool) -> None:
         self.policy, self.rng, self.deterministic = policy, rng, deterministic
         self.cost_names = policy.cost_names
         self.ledger = Ledger(policy.budget, policy.limits)
@@ -270,7 +261,7 @@ class _SequenceActor:
         self.cache: list[Any] | None = None
         self.seen = 0  # tokens of the context that are in the cache
 
-    def act(self, observation: NDArray[Any], *, check: RangeCheck = "ignore") -> NDArray[Any]:
+    def act(self, observation: Array, *, check: RangeCheck = "ignore") -> Array:
         policy, time = self.policy, self.ledger.time
         check_range(observation, policy.contract, check)
         obs = checked(np.asarray(observation)[None], len(policy.obs_mean))[0]

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from slater.policy.base import Described
 from slater.policy.budget import Budget, Ledger, checked_limits
 from slater.policy.contract import RangeCheck, check_range, checked, usable
-from slater.policy.layers import Layers, apply_layers, name_layers, read_layers, stretched
+from slater.policy.layers import Array, Arrays, Layers, Rng, apply_layers, name_layers, read_layers, stretched
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -57,7 +57,7 @@ class SwitchingPolicy(Described):
         outputs = self.network[-1][1].shape[0] // self.heads
         return self.heads, outputs if self.low is None else outputs // 2
 
-    def draw_noise(self, rows: int, rng: np.random.Generator) -> F32:
+    def draw_noise(self, rows: int, rng: Rng) -> F32:
         """What `choose` draws actions with: standard normal, or Gumbel for discrete actions."""
         shape = (rows, *self.noise_shape())
         if self.low is None:
@@ -65,7 +65,7 @@ class SwitchingPolicy(Described):
         return rng.standard_normal(shape, dtype=np.float32)
 
     @np.errstate(over="ignore", invalid="ignore")  # `usable` says it in words
-    def choose(self, observations: NDArray[Any], left: F64, time: int, noise: F32 | None) -> NDArray[Any]:
+    def choose(self, observations: Array, left: F64, time: int, noise: F32 | None) -> Array:
         """Actions for (batch, obs_dim) raw observations at step `time` with `left`, (batch, I), to spend.
 
         noise: (batch, heads, .) from `draw_noise`; None proposes means, or the likeliest actions.
@@ -88,7 +88,7 @@ class SwitchingPolicy(Described):
             return np.asarray(taken, dtype=np.int64)
         return stretched(taken, self.low, self.high)
 
-    def _propose(self, obs: F32, noise: F32 | None) -> NDArray[Any]:
+    def _propose(self, obs: F32, noise: F32 | None) -> Array:
         """One action per head: (batch, heads, action_dim) in [-1, 1], or (batch, heads) indices."""
         out = apply_layers(self.network, obs).reshape(len(obs), self.heads, -1)
         if self.low is None:
@@ -98,7 +98,7 @@ class SwitchingPolicy(Described):
             mean = np.asarray(mean + np.exp(np.clip(log_std, *self.log_std_range)) * noise, dtype=np.float32)
         return np.asarray(np.tanh(mean), dtype=np.float32)
 
-    def _judge(self, obs: F32, proposed: NDArray[Any]) -> tuple[F32, F32]:
+    def _judge(self, obs: F32, proposed: Array) -> tuple[F32, F32]:
         """Reward-to-go (batch, heads), the least of copies, and costs-to-go (batch, heads, I), the most."""
         rows = np.repeat(obs, self.heads, axis=0)
         flat = proposed.reshape(len(rows), -1)
@@ -112,15 +112,13 @@ class SwitchingPolicy(Described):
         shaped = np.stack(values, axis=-1).reshape(len(obs), self.heads, -1)
         return shaped[..., 0], shaped[..., 1:]
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Actions for unrelated observations, each the first of an episode of its own."""
         rows = len(observations)
         left = np.tile(self.budget.start(self.limits), (rows, 1))
         return self.choose(observations, left, 0, None if deterministic else self.draw_noise(rows, rng))
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> _SwitchingActor:
+    def begin(self, *, rng: Rng, deterministic: bool = False) -> _SwitchingActor:
         """Start an episode with the whole budget."""
         return _SwitchingActor(self, rng, deterministic)
 
@@ -130,14 +128,10 @@ class SwitchingPolicy(Described):
             f"limits {self.limits.tolist()} per episode>"
         )
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         """Every array of the policy, by name."""
-        named: dict[str, NDArray[Any]] = {
-            "obs_mean": self.obs_mean, "obs_std": self.obs_std, "limits": self.limits,
-            "cost_scale": self.cost_scale,
-        }  # fmt: skip
-        if self.low is not None and self.high is not None:
-            named |= {"low": self.low, "high": self.high}
+        arrays = ("obs_mean", "obs_std", "limits", "cost_scale", "low", "high")
+        named = {name: getattr(self, name) for name in arrays if getattr(self, name) is not None}
         networks = {"network": self.network}
         for utility, copies in enumerate(self.critics):
             networks |= {f"critic_{utility}_{copy}": layers for copy, layers in enumerate(copies)}
@@ -152,18 +146,13 @@ class SwitchingPolicy(Described):
         }  # fmt: skip
 
     @classmethod
-    def from_tensors(
-        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-    ) -> SwitchingPolicy:
+    def from_tensors(cls, description: Mapping[str, Any], tensors: Arrays) -> SwitchingPolicy:
         """What `tensors` and `description` gave; ValueError or KeyError if they do not fit together."""
         utilities, copies = 1 + len(tensors["limits"]), int(description["copies"])
-        critics = tuple(
-            tuple(read_layers(tensors, f"critic_{u}_{copy}") for copy in range(copies))
-            for u in range(utilities)
-        )
+        each = [[read_layers(tensors, f"critic_{u}_{k}") for k in range(copies)] for u in range(utilities)]
         least, most = (float(x) for x in description["log_std_range"])
         policy = cls(
-            read_layers(tensors, "network"), critics, int(description["heads"]),
+            read_layers(tensors, "network"), tuple(map(tuple, each)), int(description["heads"]),
             Budget.from_json(description["budget"]), tensors["limits"], tensors["cost_scale"],
             tensors["obs_mean"], tensors["obs_std"], tensors.get("low"), tensors.get("high"),
             (least, most), bool(description["clip"]), tuple(map(str, description["cost_names"])),
@@ -178,12 +167,12 @@ class SwitchingPolicy(Described):
 class _SwitchingActor:
     """One episode of a `SwitchingPolicy`, and its budget."""
 
-    def __init__(self, policy: SwitchingPolicy, rng: np.random.Generator, deterministic: bool) -> None:
+    def __init__(self, policy: SwitchingPolicy, rng: Rng, deterministic: bool) -> None:
         self.policy, self.rng, self.deterministic = policy, rng, deterministic
         self.cost_names = policy.cost_names
         self.ledger = Ledger(policy.budget, policy.limits)
 
-    def act(self, observation: NDArray[Any], *, check: RangeCheck = "ignore") -> NDArray[Any]:
+    def act(self, observation: Array, *, check: RangeCheck = "ignore") -> Array:
         check_range(observation, self.policy.contract, check)
         self.ledger.take_step()
         noise = None if self.deterministic else self.policy.draw_noise(1, self.rng)

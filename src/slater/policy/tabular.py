@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slater.errors import InputError
+from slater.policy.layers import Array, Arrays, Rng
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,10 +21,10 @@ class TableActor:
     """A table of action probabilities `(S, A)` at work in one episode; observations are state indices."""
 
     policy: NDArray[np.float64]
-    rng: np.random.Generator
+    rng: Rng
     deterministic: bool = False
 
-    def act(self, observation: NDArray[Any] | int) -> NDArray[Any]:
+    def act(self, observation: Array | int) -> Array:
         """The action index for one state index."""
         state = np.asarray(observation)
         if state.size != 1 or not (state == np.round(state)).all() or not 0 <= state < len(self.policy):
@@ -56,18 +57,16 @@ class TableMixture:
             if not (np.all(part >= 0) and np.allclose(part.sum(axis=-1), 1.0)):
                 raise InputError("probabilities of a mixture must be at least 0 and sum to 1.")
 
-    def begin(self, *, rng: np.random.Generator, deterministic: bool = False) -> TableActor:
+    def begin(self, *, rng: Rng, deterministic: bool = False) -> TableActor:
         """Draw one member for an episode."""
         k = int(rng.choice(len(self.members), p=self.weights))
         return TableActor(self.members[k], rng, deterministic)
 
-    def act(
-        self, observations: NDArray[Any], *, rng: np.random.Generator, deterministic: bool = False
-    ) -> NDArray[Any]:
+    def act(self, observations: Array, *, rng: Rng, deterministic: bool = False) -> Array:
         """Action indices `(batch,)` for state indices `(batch,)`, one member drawn for each."""
         return np.array([int(self.begin(rng=rng, deterministic=deterministic).act(s)) for s in observations])
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         """Every array of the policy, by name; members that are never drawn are left out."""
         drawn = np.flatnonzero(self.weights)
         return {"members": self.members[drawn], "weights": self.weights[drawn]}
@@ -77,8 +76,6 @@ class TableMixture:
         return {"kind": "table-mixture"}
 
     @classmethod
-    def from_tensors(
-        cls, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-    ) -> TableMixture:
+    def from_tensors(cls, description: Mapping[str, Any], tensors: Arrays) -> TableMixture:
         """What `tensors` wrote."""
         return cls(np.asarray(tensors["members"], float), np.asarray(tensors["weights"], float))

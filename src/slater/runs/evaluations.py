@@ -61,20 +61,17 @@ class Evaluation:
         """What `rollout` gave for the policy in `file`."""
         from slater.envs.episode import is_scalar_cost
 
-        costs = task.costs
-        scalar = is_scalar_cost(costs, ran.cost_names)
         found = ran.summary()
+        scalar = is_scalar_cost(task.costs, ran.cost_names)
         values = {"return": found["return"]}
-        for cost in costs:
-            values[cost] = found["cost" if scalar else f"costs/{cost}"]
+        values |= {cost: found["cost" if scalar else f"costs/{cost}"] for cost in task.costs}
+        errors = {name: x.standard_error if len(ran) > 1 else None for name, x in values.items()}
+        measured = {cost: ran.measured(cost, task.horizon) for cost in task.costs}
         return cls(
-            policy=policy, env=ran.env_id, episodes=len(ran), seed=ran.seed,
-            deterministic=ran.deterministic, limits=None if limits is None else dict(limits),
-            means={name: summary.mean for name, summary in values.items()},
-            errors={
-                name: summary.standard_error if len(ran) > 1 else None for name, summary in values.items()
-            },
-            units={cost: {str(k): v for k, v in ran.measured(cost, task.horizon).items()} for cost in costs},
+            policy, ran.env_id, len(ran), ran.seed, ran.deterministic,
+            limits=None if limits is None else dict(limits),
+            means={name: summary.mean for name, summary in values.items()}, errors=errors,
+            units={cost: {str(k): v for k, v in x.items()} for cost, x in measured.items()},
             digest=digest_of(file), cut_short=ran.cut_short(task.horizon),
         )  # fmt: skip
 

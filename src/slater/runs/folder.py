@@ -120,11 +120,10 @@ class SavedRun:
         with the likeliest actions, which are another policy, counts only where there is no other.
         """
         now = digest_of(self.folder / "mixture.safetensors")
-        found = [
-            one for one in self.evaluations
-            if one.policy == "mixture" and one.limits is None and env in (None, one.env)
-            and one.digest == now
-        ]  # fmt: skip
+        own = [
+            one for one in self.evaluations if (one.policy, one.limits, one.digest) == ("mixture", None, now)
+        ]
+        found = [one for one in own if env in (None, one.env)]
         found.sort(key=lambda one: not one.deterministic)  # stable: the last one of its kind stays last
         return found[-1] if found else None
 
@@ -149,12 +148,10 @@ class SavedRun:
 
         path, run, task = kept_path(self.folder, member.step), self.run, self.task
         policy = load(path)
-        said = getattr(policy, "contract", None)
-        if said is None or (
-            said.steps, said.algorithm, said.seed, said.limits, said.fingerprint, said.gamma, said.horizon
-        ) != (
-            member.step, run.algorithm, run.seed, run.limit_texts, run.fingerprint, task.gamma, task.horizon
-        ):  # fmt: skip
+        said, known = getattr(policy, "contract", None), {"steps": member.step, "limits": run.limit_texts}
+        known |= {name: getattr(run, name) for name in ("algorithm", "seed", "fingerprint")}
+        known |= {"gamma": task.gamma, "horizon": task.horizon}
+        if any(getattr(said, name, None) != value for name, value in known.items()):
             raise InputError(f"{path} is not the policy that the run kept there; put back what was there.")
         return policy
 

@@ -29,13 +29,9 @@ SEED = 0
 class HeldOut:
     """What a run kept from training.
 
-    Attributes:
-        fingerprint: SHA-256 of the whole data, before the split.
-        training: SHA-256 of the rows that train.
-        fraction, seed: of the split.
-        episodes: numbers of the kept episodes in the whole data.
-        content: by which they are known in other files (`slater.runs.trained_on`).
-
+    fingerprint, training: SHA-256 of the whole data, and of the rows that train; fraction, seed: of the split
+    episodes: numbers of the kept episodes in the whole data
+    content: by which they are known in other files (`slater.runs.trained_on`)
     """
 
     fingerprint: str

@@ -24,5 +24,5 @@ def load_log(run: Run | None, path: str | Path | None = None) -> Dataset:
 
 def judged_sums(data: Dataset, costs: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns (E,) and costs (E, I), in the order of `costs`, of the logged episodes that can be judged."""
-    table, order = data.episodes, [data.cost_names.index(name) for name in costs]
-    return table.returns_per_episode[table.judged], table.costs_per_episode[table.judged][:, order]
+    returns, sums = data.episodes.judged_sums
+    return returns, sums[:, [data.cost_names.index(name) for name in costs]]

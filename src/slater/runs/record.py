@@ -51,11 +51,10 @@ class Run:
     estimate: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("log_every", "checkpoint_every", "eval_episodes"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.eval_every is not None and self.eval_every < 1:
-            raise InputError(f"eval_every must be at least 1, not {self.eval_every}.")
+        for name in ("log_every", "checkpoint_every", "eval_episodes", "eval_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, not {value}.")
         if not self.memory > 0:
             raise InputError(f"memory must be a positive number of GB, not {self.memory}.")
         if not 0 <= self.seed < 2**32:  # what JAX keeps of a seed: larger ones would repeat smaller ones

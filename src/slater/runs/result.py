@@ -69,22 +69,18 @@ class Member:
             return "an imitation of the log" if whom == "the log" else f"an imitation of {whom} of the log"
         if found := re.fullmatch(r"in-sample policy of direction ([\d.]+)((?: [\d.]+)+)(, cold)?", self.kind):
             reward, costs, cold = found.groups()
-            wanted = (
-                "low costs alone" if reward == "0"
-                else f"reward and costs, weighed {' to '.join((reward, *costs.split()))}" if costs.strip(" 0")
-                else "reward alone"
-            )  # fmt: skip
+            wanted = "low costs alone" if reward == "0" else "reward alone"
+            if reward != "0" and costs.strip(" 0"):
+                wanted = f"reward and costs, weighed {' to '.join((reward, *costs.split()))}"
             return f"an imitation of the log's {'best' if cold else 'better'} actions for {wanted}"
         what = "policy" if self.kind == "iterate" else self.kind
         return f"the {what} after {self.step:,} steps"
 
     def to_json(self) -> dict[str, Any]:
         """As in `result.json`."""
-        row: dict[str, Any] = {
-            "step": self.step, "kind": self.kind, "weight": self.weight, "careful": self.careful
-        }  # fmt: skip
-        given = {"estimates": self.estimates, "spread": self.spread}
-        return {**row, **{name: dict(sums) for name, sums in given.items() if sums is not None}}
+        names = ("step", "kind", "weight", "careful", "estimates", "spread")
+        given = {name: getattr(self, name) for name in names}
+        return {n: dict(x) if isinstance(x, Mapping) else x for n, x in given.items() if x is not None}
 
 
 #: keys of `result.json` that are fields of `Result`; all others are `details`
@@ -143,14 +139,15 @@ class Result:
 
     def headline(self) -> str:
         """Whether the limits are kept, in one sentence."""
-        found = {status: [c for c, s in self.limit_status.items() if s is status] for status in LimitStatus}
-        above, unknown = (", ".join(found[status]) for status in (LimitStatus.ABOVE, LimitStatus.NOT_KNOWN))
+        above, unknown = (
+            [cost for cost, status in self.limit_status.items() if status is one]
+            for one in (LimitStatus.ABOVE, LimitStatus.NOT_KNOWN)
+        )
         if above:
-            return f"ABOVE the limit on {above}, by its own estimate."
+            return f"ABOVE the limit on {', '.join(above)}, by its own estimate."
         if unknown:
-            several = len(found[LimitStatus.NOT_KNOWN]) > 1
-            limits, kept = ("limits", "are") if several else ("limit", "is")
-            return f"It is not known whether the {limits} on {unknown} {kept} kept."
+            limits, kept = ("limits", "are") if len(unknown) > 1 else ("limit", "is")
+            return f"It is not known whether the {limits} on {', '.join(unknown)} {kept} kept."
         return f"Within {'its limit' if len(self.limits) == 1 else 'every limit'}, as far as the log tells."
 
     def lines(self) -> list[tuple[str, str, str, str]]:
@@ -201,14 +198,11 @@ class Result:
 
     def _table(self) -> list[tuple[str, ...]]:
         """Header and rows: what was learned, its limits, and beside it the log's best mixture if known."""
-        best = self.log_best
+        best, rows = self.log_best, [(self._unit, "estimated", "limit", ""), *self.lines()]
         if best is None:
-            return [(self._unit, "estimated", "limit", ""), *self.lines()]
-        rows = [
-            (name, value, limit, _figure(best.get(name)), verdict)
-            for name, value, limit, verdict in self.lines()
-        ]
-        return [(self._unit, "estimated", "limit", "the log's best", ""), *rows]
+            return [*rows]
+        beside = ["the log's best", *(_figure(best.get(name)) for name, *_ in rows[1:])]
+        return [(*row[:3], more, row[3]) for row, more in zip(rows, beside, strict=True)]
 
     def __str__(self) -> str:
         rows = self._table()
@@ -247,13 +241,10 @@ class Result:
     def single_episodes(self) -> list[str]:
         """A sentence for every limit that some policy of the mixture exceeds on average, with its share."""
         sentences = []
+        known = [(member.weight, member.estimates) for member in self.members if member.estimates]
         for limit in self.limits:
-            most = limit.discounted
-            above = sum(
-                member.weight
-                for member in self.members
-                if most is not None and member.estimates and is_above(member.estimates[limit.cost], most)
-            )
+            most = math.inf if limit.discounted is None else limit.discounted
+            above = sum(weight for weight, sums in known if is_above(sums[limit.cost], most))
             if 0 < above < 1:
                 sentences.append(
                     f"in {above:.0%} of the episodes a policy acts whose mean {limit.cost} is above the "
@@ -301,10 +292,8 @@ class Result:
         record["limits"] = [vars(limit) for limit in self.limits]
         record["members"] = [member.to_json() for member in self.members]
         record |= {"limit_status": dict(self.limit_status), "trusted": self.trusted}
-        if self.estimates is not None:
-            record["mixture_estimates"] = dict(self.estimates)
-        if self.per_episode is not None:
-            record["mixture_per_episode"] = dict(self.per_episode)
+        sums = {"mixture_estimates": self.estimates, "mixture_per_episode": self.per_episode}
+        record |= {name: dict(found) for name, found in sums.items() if found is not None}
         record |= self.details
         return record | ({"warnings": list(self.warnings)} if self.warnings else {})
 

@@ -31,20 +31,16 @@ FORM = "acted"
 
 def _episodes(data: Dataset | StoredDataset, fields: tuple[str, ...]) -> Iterator[tuple[NDArray[Any], ...]]:
     """The fields of every episode, one after the other; of a store, a block of rows is in memory at once."""
-    stops = np.cumsum(data.episodes.lengths)
-    blocks = iter([data.rows()]) if isinstance(data, Dataset) else data.blocks()
-    waiting, begin = [np.zeros((0,))] * len(fields), 0
-    number = 0
-    for block in blocks:
+    lengths = iter(data.episodes.lengths.tolist())
+    waiting, length = [np.zeros((0,))] * len(fields), next(lengths, None)
+    for block in [data.rows()] if isinstance(data, Dataset) else data.blocks():
         rows = [np.ascontiguousarray(block[name]) for name in fields]
         waiting = [np.concatenate([a, b]) if len(a) else b for a, b in zip(waiting, rows, strict=True)]
-        end = begin + len(waiting[0])
-        first = begin
-        while number < len(stops) and stops[number] <= end:
-            stop = int(stops[number])
-            yield tuple(array[first - begin : stop - begin] for array in waiting)
-            first, number = stop, number + 1
-        waiting, begin = [array[first - begin :] for array in waiting], first
+        first = 0
+        while length is not None and first + length <= len(waiting[0]):
+            yield tuple(array[first : first + length] for array in waiting)
+            first, length = first + length, next(lengths, None)
+        waiting = [array[first:] for array in waiting]
 
 
 def episode_hashes(data: Dataset | StoredDataset, fields: tuple[str, ...] = FIELDS) -> U64:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -83,10 +84,9 @@ class ReadOptions:
 
     def to_json(self) -> dict[str, Any]:
         """What is told, as a JSON object for the record of a run; `from_json` reads it back."""
-        told = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "like"}
+        told = {**vars(self), "columns": {role: list(names) for role, names in self.columns.items()}}
         plain = {name: value for name, value in told.items() if value != getattr(ReadOptions(), name)}
-        if "columns" in plain:
-            plain["columns"] = {role: list(names) for role, names in self.columns.items()}
+        plain.pop("like", None)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
 
     @classmethod
@@ -109,37 +109,23 @@ class ReadOptions:
         def spread(bounds: tuple[float, ...] | None) -> tuple[float, ...] | None:
             return bounds * action_dim if bounds is not None and len(bounds) == 1 and action_dim else bounds
 
-        told = {
-            "env_id": self.env_id,
-            "horizon": self.horizon,
-            "action_low": spread(self.action_low),
-            "action_high": spread(self.action_high),
-            "num_actions": self.num_actions,
-            "step": None if self.step is None else duration(self.step),
-        }
-        return replace(metadata, **{name: value for name, value in told.items() if value is not None})  # type: ignore[arg-type]
+        told: dict[str, Any] = {name: getattr(self, name) for name in ("env_id", "horizon", "num_actions")}
+        told |= {"action_low": spread(self.action_low), "action_high": spread(self.action_high)}
+        told["step"] = None if self.step is None else duration(self.step)
+        return replace(metadata, **{name: value for name, value in told.items() if value is not None})
 
 
 def read_options(
     columns: Mapping[str, str | Sequence[str]] | Sequence[str] | None = None, **told: Any
 ) -> ReadOptions:
     """Options from plain values: columns as a mapping from roles to names, or as texts "ROLE=NAME,NAME"."""
-    if columns is None:
-        mapped: dict[str, tuple[str, ...]] = {}
-    elif isinstance(columns, str):
-        mapped = parse_columns(columns.split())
-    elif isinstance(columns, Mapping):
-        mapped = {
-            role: (names,) if isinstance(names, str) else tuple(names) for role, names in columns.items()
-        }
+    if isinstance(columns, Mapping):
+        mapped = {role: (n,) if isinstance(n, str) else tuple(n) for role, n in columns.items()}
     else:
-        mapped = parse_columns(columns)
+        mapped = parse_columns(columns.split() if isinstance(columns, str) else columns or ())
     known = {field.name for field in fields(ReadOptions)}
-    for name in told:
-        if name not in known:
-            raise InputError(
-                f"There is no option {name!r} for reading; there are {', '.join(sorted(known))}."
-            )
+    for name in told.keys() - known:
+        raise InputError(f"There is no option {name!r} for reading; there are {', '.join(sorted(known))}.")
     return ReadOptions(columns=mapped, **told)
 
 
@@ -160,14 +146,8 @@ class Notes:
 
     def to_text(self, fingerprint: str) -> str:
         """JSON that `parse` reads back, with the fingerprint of the rows written."""
-        record = {
-            "format": 1,
-            "metadata": self.metadata.to_json(),
-            "cost_names": list(self.cost_names),
-            "discrete": self.discrete,
-            "fingerprint": fingerprint,
-        }
-        return json.dumps(record)
+        record = {"format": 1, "metadata": self.metadata.to_json(), "cost_names": list(self.cost_names)}
+        return json.dumps({**record, "discrete": self.discrete, "fingerprint": fingerprint})
 
     @classmethod
     def parse(cls, path: Path | str, text: str | bytes) -> Notes:
@@ -224,9 +204,7 @@ class Reader(ABC):
 
     def block_rows(self) -> int:
         """How many rows to read at a time, so that a block stays within some megabytes."""
-        width = sum(
-            max(1, math.prod(column.tail)) * column.dtype.itemsize for column in self.columns.values()
-        )
+        width = sum(max(1, math.prod(c.tail)) * c.dtype.itemsize for c in self.columns.values())
         return max(256, min(BLOCK_ROWS, _BLOCK_BYTES // max(1, width)))
 
     def close(self) -> None:
@@ -243,8 +221,13 @@ class Reader(ABC):
 class Writer(ABC):
     """A file being written, in a `with` statement: rows in blocks, then `finish`.
 
-    What is raised inside, here or by the writer, leaves no half file behind.
+    What is raised inside, here or by the writer, leaves no half file behind: what is written goes by the name
+    `_partial` until it is whole.
     """
+
+    def __init__(self, path: Path, notes: Notes) -> None:
+        self._path, self._notes = path, notes
+        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
 
     def __enter__(self) -> Self:
         return self
@@ -279,26 +262,37 @@ def damaged(
     raise InputError(f"{path} is damaged or is no {kind} ({detail}); {remedy}.") from None
 
 
-def stack_columns(
-    role: str, names: Sequence[str], available: Sequence[str], read: Callable[[str], NDArray[Any]]
-) -> NDArray[Any]:
-    """The columns of one role side by side, shape (N,) for one flat column, else (N, width)."""
-    expanded = expand_names(role, names, available)
-    parts = [read(name) for name in expanded]
+def side_by_side(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Columns of the same role: one as it is, several as (N, width)."""
     if len(parts) == 1:
         return parts[0]
-    if len({len(part) for part in parts}) > 1:
-        raise InputError(f"The columns of {role} differ in length; they must have one entry per row.")
     return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
 def mapped_roles(
-    found: Mapping[str, Sequence[str]], options: ReadOptions
-) -> tuple[dict[str, Sequence[str]], set[str]]:
-    """What each role is read from, the options over what was found, and the roles that are left out."""
+    path: Path | str,
+    found: Mapping[str, Sequence[str]],
+    options: ReadOptions,
+    available: Iterable[str] = (),
+) -> dict[str, Sequence[str]]:
+    """What each role is read from, the options over what was found.
+
+    available: refused is a file that lacks a role but has one of these names, not taken, that is almost the
+    role's: a typing error, or a flipped bit. Without this, a file whose `timeouts` is misnamed would be read
+    as one without timeouts.
+    """
     roles = {**found, **options.columns}
-    left_out = {role for role, names in roles.items() if not names}
-    return {role: names for role, names in roles.items() if names}, left_out
+    taken = {name for names in roles.values() for name in names}
+    unused = [name for name in available if name not in taken and name not in roles]
+    for role in RAW_FIELDS:
+        if role == "source" or role in roles:  # too common a word: `resource` is no slip for it
+            continue
+        if near := get_close_matches(role, unused, n=1, cutoff=0.8):
+            raise InputError(
+                f"{path} has no {role} but has {listing(near)}; if that is meant, say so "
+                f"in the column map, {role}={listing(near)}."
+            )
+    return {role: names for role, names in roles.items() if names}
 
 
 def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> list[str]:
@@ -307,8 +301,8 @@ def expand_names(role: str, names: Sequence[str], available: Sequence[str]) -> l
     for name in names:
         if name.endswith("*"):
             matches = [n for n in available if n.startswith(name[:-1])]
-            if all(match[-1:].isdigit() for match in matches):
-                matches.sort(key=_natural)  # obs_10 after obs_9; names without numbers keep the file's order
+            if all(match[-1:].isdigit() for match in matches):  # obs_10 after obs_9, else the file's order
+                matches.sort(key=lambda n: (stem := n.rstrip("0123456789"), int(n[len(stem) :])))
             if not matches:
                 raise InputError(f"No column begins with {name[:-1]!r}, wanted for {role}.")
             expanded.extend(matches)
@@ -328,26 +322,3 @@ def listing(names: Iterable[object]) -> str:
     """Names found in a file, for a message of one line: the first twelve, odd characters escaped."""
     every = [repr(str(name))[1:-1][:60] for name in names]
     return ", ".join(every[:12]) + (", ..." if len(every) > 12 else "") if every else "nothing"
-
-
-def refuse_near_names(path: Path | str, roles: Iterable[str], available: Iterable[str]) -> None:
-    """Refuse a file that lacks a role but has a column almost of its name: a typing error, or a flipped bit.
-
-    Without this, a file whose `timeouts` is misnamed would be read as one without timeouts.
-    """
-    roles = set(roles)
-    unused = [name for name in available if name not in roles]
-    for role in RAW_FIELDS:
-        if role == "source":  # too common a word: `resource` is no slip for it
-            continue
-        near = get_close_matches(role, unused, n=1, cutoff=0.8) if role not in roles else []
-        if near:
-            raise InputError(
-                f"{path} has no {role} but has {listing(near)}; if that is meant, say so "
-                f"in the column map, {role}={listing(near)}."
-            )
-
-
-def _natural(name: str) -> tuple[str, int]:
-    stem = name.rstrip("0123456789")
-    return (stem, int(name[len(stem) :]))

@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from slater.data.formats.base import (
     expand_names,
     listing,
     mapped_roles,
-    refuse_near_names,
+    side_by_side,
 )
 from slater.data.formats.hdf5_guard import (
     CarefulFile,
@@ -50,6 +51,7 @@ from slater.data.formats.hdf5_guard import (
 )
 from slater.data.names import NameCodes, named_codes
 from slater.data.tasks import PublishedTask, task_of_file
+from slater.disk import writing
 from slater.errors import InputError
 
 #: The datasets of the DSRL schema.
@@ -66,6 +68,18 @@ _H5_ERRORS = (
     MemoryError,
     OverflowError,
 )
+#: What is refused of a dataset, and the words for it.
+_REFUSED: tuple[tuple[Callable[[h5py.Dataset], bool], str], ...] = (
+    (lambda part: part.ndim == 0, "is a single value, not one entry per row"),
+    (kept_elsewhere, "lies outside the file, which is refused; write the numbers into the file itself"),
+    (larger_than_stored, "says it has the shape {shape}, but not all of that is in the file: damaged"),
+    (odd_number_type, "has a number type that no machine uses: damaged"),
+    (
+        lambda part: part.dtype.kind == "O",
+        "holds text of variable length, which HDF5 keeps without checksums; store text of fixed length "
+        "(dtype 'S32') or whole numbers instead",
+    ),
+)
 _CHUNK_ROWS = 8192
 
 
@@ -78,46 +92,36 @@ class DsrlReader(Reader):
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self.name = str(path)
         self._path = path
-        try:
-            # per dataset: enough for the chunks that a block leaves half read, and no more
-            self._file = h5py.File(path, "r", rdcc_nbytes=4 * 2**20)
-        except _H5_ERRORS as error:
-            damaged(path, error, "HDF5 file")
-        try:
-            self._parts = self._find(options)
-            self.columns = {role: self._column(role) for role in self._parts}
-            self._read_notes()
-        except InputError:
-            self.close()
-            raise
-        except _H5_ERRORS as error:
-            self.close()
-            damaged(path, error, "HDF5 file")
+        with ExitStack() as opened:
+            try:
+                # per dataset: enough for the chunks that a block leaves half read, and no more
+                self._file = opened.enter_context(h5py.File(path, "r", rdcc_nbytes=4 * 2**20))
+                self._parts = self._find(options)
+                self.columns = {role: self._column(role) for role in self._parts}
+                self._read_notes()
+            except InputError:
+                raise
+            except _H5_ERRORS as error:
+                damaged(path, error, "HDF5 file")
+            opened.pop_all()
 
-    def _refuse_other_kinds(self) -> None:
-        """A role that is there but is no dataset (a group, a type) must not pass for missing."""
-        for role in RAW_FIELDS:
+    def _find(self, options: ReadOptions) -> dict[str, list[h5py.Dataset]]:
+        for role in RAW_FIELDS:  # a role that is a group or a type must not pass for missing
             if role in self._file and not isinstance(self._file[role], h5py.Dataset):
                 raise InputError(
                     f"{self._path}: {role} is no dataset; the file is damaged or of another kind."
                 )
-
-    def _find(self, options: ReadOptions) -> dict[str, list[h5py.Dataset]]:
         datasets: dict[str, h5py.Dataset] = {}
 
         def visit(name: str, item: object) -> None:
             if isinstance(item, h5py.Dataset):
                 datasets[name] = item
 
-        self._refuse_other_kinds()
         self._file.visititems(visit)
         found = {role: (role,) for role in RAW_FIELDS if role in datasets}
         if "cost_vector" in datasets:
             found["costs"] = ("cost_vector",)
-        roles, left_out = mapped_roles(found, options)
-        taken = {name for wanted in roles.values() for name in wanted}
-        others = (str(name) for name in self._file if name not in taken)
-        refuse_near_names(self._path, {*roles, *left_out}, others)
+        roles = mapped_roles(self._path, found, options, map(str, self._file))
         if not roles:
             raise InputError(
                 f"{self._path} is an HDF5 file but holds none of {', '.join(DSRL_FIELDS)} at its root "
@@ -131,27 +135,10 @@ class DsrlReader(Reader):
     def _column(self, role: str) -> Column:
         parts = self._parts[role]
         for part in parts:
-            if part.ndim == 0:
-                raise InputError(f"{self._path}: {part.name} is a single value, not one entry per row.")
-            if kept_elsewhere(part) or part.file.filename != self._file.filename:
-                raise InputError(
-                    f"{self._path}: {part.name} lies outside the file, which is refused; write the numbers "
-                    "into the file itself."
-                )
-            if larger_than_stored(part):
-                raise InputError(
-                    f"{self._path}: {part.name} says it has the shape {part.shape}, but not all of that is "
-                    "in the file: damaged."
-                )
-            if odd_number_type(part):
-                raise InputError(
-                    f"{self._path}: {part.name} has a number type that no machine uses: damaged."
-                )
-            if part.dtype.kind == "O":
-                raise InputError(
-                    f"{self._path}: {part.name} holds text of variable length, which HDF5 keeps without "
-                    "checksums; store text of fixed length (dtype 'S32') or whole numbers instead."
-                )
+            elsewhere = part.file.filename != self._file.filename
+            for refused, words in _REFUSED:
+                if refused(part) or (elsewhere and refused is kept_elsewhere):
+                    raise InputError(f"{self._path}: {part.name} {words.format(shape=part.shape)}.")
         if len(parts) == 1:
             return Column(parts[0].shape[0], parts[0].shape[1:], parts[0].dtype)
         if len({part.shape[0] for part in parts}) > 1:
@@ -181,51 +168,42 @@ class DsrlReader(Reader):
         if self._published is not None:
             self._note_widths(self._published, findings)
         orders = set()
-        for role, parts in self._parts.items():
-            for part in parts:
-                try:
-                    lost, unwritten = lost_chunks(part), never_written(part)
-                except _H5_ERRORS as error:
-                    findings.add("error", role, f"cannot be read: {' '.join(str(error).split())[:120]}")
-                    continue
-                if unwritten and role in ("observations", "next_observations", "actions"):
-                    findings.add("error", role, "was created but never written: it would be zeros throughout")
-                elif unwritten:
-                    findings.add(
-                        "warning", role, f"was created but never written: it is {part.fillvalue} in every row"
-                    )
-                if lost:
-                    findings.add("error", role, f"{lost} of its chunks are missing or have a wrong size")
-                if part.dtype.kind == "f":
-                    orders.add(part.dtype.newbyteorder("=") == part.dtype)
+        for role, part in ((role, part) for role, parts in self._parts.items() for part in parts):
+            try:
+                lost, unwritten = lost_chunks(part), never_written(part)
+            except _H5_ERRORS as error:
+                findings.add("error", role, f"cannot be read: {' '.join(str(error).split())[:120]}")
+                continue
+            if unwritten:
+                needed = role in ("observations", "next_observations", "actions")
+                what = "would be zeros throughout" if needed else f"is {part.fillvalue} in every row"
+                message = f"was created but never written: it {what}"
+                findings.add("error" if needed else "warning", role, message)
+            if lost:
+                findings.add("error", role, f"{lost} of its chunks are missing or have a wrong size")
+            if part.dtype.kind == "f":
+                orders.add(part.dtype.newbyteorder("=") == part.dtype)
         if len(orders) > 1:
-            findings.add(
-                "error", "observations", "and other datasets differ in byte order: the file is damaged"
-            )
+            message = "and other datasets differ in byte order: the file is damaged"
+            findings.add("error", "observations", message)
 
     def _note_widths(self, task: PublishedTask, findings: Findings) -> None:
         """A published name promises a task; another file under it would be trained on as that task."""
         for role, wanted in (("observations", task.observation_dim), ("actions", task.action_dim)):
-            column = self.columns.get(role)
-            width = None if column is None else math.prod(column.tail)
+            width = math.prod(self.columns[role].tail) if role in self.columns else None
             if wanted is not None and width not in (None, wanted):
                 # its bounds would only repeat the same in other words
                 self.metadata = replace(self.metadata, action_low=None, action_high=None)
                 self.clips_actions = False
-                findings.add(
-                    "error",
-                    role,
-                    f"has {width} entries per row, but the published {task.file} has {wanted}; "
-                    "rename the file if it is another dataset",
-                )
+                message = f"has {width} entries per row, but the published {task.file} has {wanted}; "
+                findings.add("error", role, message + "rename the file if it is another dataset")
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
         """Blocks of whole chunks, so that no chunk is decompressed twice."""
         size = min(column.rows or 0 for column in self.columns.values())
         heights = [part.chunks[0] for part in self._parts["observations"] if part.chunks is not None]
         height = max(heights, default=1)
-        if height <= rows:
-            rows = rows // height * height
+        rows = rows // height * height or rows
         names = self._source_names()
         for start in range(0, size, rows):
             block: dict[str, NDArray[Any]] = {}
@@ -235,15 +213,9 @@ class DsrlReader(Reader):
                     zeroed = [zeroed_chunk(part, start, a) for part, a in zip(parts, arrays, strict=True)]
                 except _H5_ERRORS as error:
                     damaged(f"{self._path}, dataset {role}, rows from {start}", error, "HDF5 file")
-                for corner in zeroed:
-                    if corner is not None:
-                        raise InputError(
-                            f"{self._path}: {role} reads as zeros at {corner} but is not: damaged."
-                        )
-                if len(arrays) == 1:
-                    block[role] = arrays[0]
-                else:
-                    block[role] = np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
+                for corner in filter(None, zeroed):
+                    raise InputError(f"{self._path}: {role} reads as zeros at {corner} but is not: damaged.")
+                block[role] = side_by_side(arrays)
             if names is not None:
                 block["source"] = named_codes(block["source"], names)
             yield block
@@ -272,26 +244,25 @@ class DsrlWriter(Writer):
     """Writes a DSRL file under a temporary name and renames it when it is whole."""
 
     def __init__(self, path: Path, notes: Notes) -> None:
-        self._path = path
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        self._notes = notes
+        super().__init__(path, notes)
         self._size = 0
         self._sources = NameCodes()
-        try:
+        with writing(path):
             self._bytes = CarefulFile(self._partial)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
         self._file = h5py.File(self._bytes, "w", libver=("v110", "v110"))
 
     def write(self, rows: Block) -> None:
         """Append rows to every dataset."""
         several = len(self._notes.cost_names) > 1
-        costs = rows["costs"]
+        costs, known = rows["costs"], rows["next_known"]
         out: Block = {name: rows[name] for name in DSRL_FIELDS if name != "costs"}
         out["costs"] = costs.sum(axis=1, dtype=np.float32) if several else costs[:, 0]
         if several:
             out["cost_vector"] = costs
-        self._append(out, "next_known", rows["next_known"])
+        if "next_known" in self._file or not known.all():  # written from the first row where it is False
+            if "next_known" not in self._file and self._size:
+                self._extend("next_known", np.ones(self._size, dtype=np.bool_))
+            out["next_known"] = known
         if "propensity" in rows:
             out["propensity"] = rows["propensity"]
         if "source" in rows:
@@ -300,27 +271,12 @@ class DsrlWriter(Writer):
             self._extend(name, array)
         self._size += len(rows["rewards"])
 
-    def _append(self, out: Block, name: str, known: NDArray[np.bool_]) -> None:
-        """`next_known` is written only from the first row where it is False; before, it is all True."""
-        if name in self._file:
-            out[name] = known
-        elif not known.all():
-            if self._size:
-                self._extend(name, np.ones(self._size, dtype=np.bool_))
-            out[name] = known
-
     def _extend(self, name: str, array: NDArray[Any]) -> None:
         if name not in self._file:
-            self._file.create_dataset(
-                name,
-                data=array,
-                maxshape=(None, *array.shape[1:]),
-                chunks=(_CHUNK_ROWS, *array.shape[1:]),
-                compression="gzip",
-                compression_opts=4,
-                shuffle=True,
-                fletcher32=True,
-            )
+            shape = array.shape[1:]
+            packed = {"compression": "gzip", "compression_opts": 4, "shuffle": True, "fletcher32": True}
+            room = {"maxshape": (None, *shape), "chunks": (_CHUNK_ROWS, *shape)}
+            self._file.create_dataset(name, data=array, **room, **packed)
         else:
             dataset = self._file[name]
             before = dataset.shape[0]
@@ -329,9 +285,9 @@ class DsrlWriter(Writer):
         self._raise_error()
 
     def _raise_error(self) -> None:
-        error = self._bytes.error
-        if error is not None:
-            raise InputError(f"{self._path} cannot be written: {error.strerror or error}.")
+        with writing(self._path):
+            if self._bytes.error is not None:
+                raise self._bytes.error
 
     def finish(self, fingerprint: str) -> None:
         """Write the attribute and put the file in its place."""
@@ -342,10 +298,8 @@ class DsrlWriter(Writer):
         self._file.close()
         self._raise_error()
         self._bytes.close()
-        try:
+        with writing(self._path):
             os.replace(self._partial, self._path)
-        except OSError as error:
-            raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
 
     def abandon(self) -> None:
         """Remove the partial file."""

@@ -113,10 +113,8 @@ def zeroed_chunk(dataset: h5py.Dataset, start: int, values: NDArray[Any]) -> tup
     """A chunk that was read as all zeros (`values` from row `start`) but holds something else, or None."""
     if dataset.chunks is None or values.size == 0 or dataset.dtype.kind not in "biuf":
         return None
-    if never_written(dataset):
-        return None
     kinds = _filters(dataset)
-    if any(kind not in (_DEFLATE, _SHUFFLE, _FLETCHER) for kind in kinds):
+    if never_written(dataset) or not set(kinds) <= {_DEFLATE, _SHUFFLE, _FLETCHER}:
         return None
     for corner in _corners(dataset, range(start, start + len(values))):
         first, last = max(corner[0], start), min(corner[0] + dataset.chunks[0], start + len(values))
@@ -156,9 +154,8 @@ def check_sizes(item: Any, depth: int = 0) -> None:
     elif isinstance(item, h5py.Dataset) and kept_elsewhere(item):
         raise ValueError(f"{item.name} lies outside the file")
     elif isinstance(item, h5py.Dataset) and larger_than_stored(item):
-        raise ValueError(
-            f"{item.name} says it has the shape {item.shape}, but not all of that is in the file"
-        )
+        shape = f"{item.name} says it has the shape {item.shape}"
+        raise ValueError(f"{shape}, but not all of that is in the file")
 
 
 class CarefulFile(io.FileIO):

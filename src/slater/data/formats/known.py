@@ -19,29 +19,19 @@ from slater.errors import InputError
 
 #: suffix -> format, of files that are read and written
 SUFFIXES = {
-    ".hdf5": "dsrl",
-    ".h5": "dsrl",
+    **dict.fromkeys((".hdf5", ".h5"), "dsrl"),
     ".npz": "npz",
-    ".parquet": "table",
-    ".pq": "table",
-    ".csv": "table",
-    ".tsv": "table",
+    **dict.fromkeys((".parquet", ".pq", ".csv", ".tsv"), "table"),
     ".store": "store",
 }
 #: files that are only read; each may be compressed besides (.csv.gz)
-READ_ONLY = {**dict.fromkeys((".jsonl", ".ndjson", ".feather", ".arrow", ".xlsx"), "table")}
+READ_ONLY = dict.fromkeys((".jsonl", ".ndjson", ".feather", ".arrow", ".xlsx"), "table")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
-_READERS: dict[str, Callable[[Path, ReadOptions], Reader]] = {
-    "dsrl": DsrlReader,
-    "npz": NpzReader,
-    "table": TableReader,
-    "store": StoreReader,
-}
-_WRITERS: dict[str, Callable[[Path, Notes], Writer]] = {
-    "dsrl": DsrlWriter,
-    "npz": NpzWriter,
-    "table": TableWriter,
-    "store": StoreWriter,
+_FORMATS: dict[str, tuple[Callable[[Path, ReadOptions], Reader], Callable[[Path, Notes], Writer]]] = {
+    "dsrl": (DsrlReader, DsrlWriter),
+    "npz": (NpzReader, NpzWriter),
+    "table": (TableReader, TableWriter),
+    "store": (StoreReader, StoreWriter),
 }
 #: first bytes -> format, for files whose name says nothing
 _MAGIC = {b"\x89HDF\r\n\x1a\n": "dsrl", b"PAR1": "table"}
@@ -79,7 +69,7 @@ def open_reader(path: Any, options: ReadOptions | None = None) -> Reader:
         return TableReader(file, options)
     if not file.is_file():
         raise InputError(f"{path} is no ordinary file.")
-    return _READERS[_format_of(file)](file, options)
+    return _FORMATS[_format_of(file)][0](file, options)
 
 
 def _format_of(file: Path) -> str:
@@ -119,4 +109,4 @@ def writer_for(path: str | Path, notes: Notes) -> Writer:
         raise InputError(f"The name {path} says no known format; end it in one of {', '.join(SUFFIXES)}.")
     if not target.parent.is_dir():
         raise InputError(f"There is no folder {target.parent} to write {target.name} in; make it first.")
-    return _WRITERS[kind](target, notes)
+    return _FORMATS[kind][1](target, notes)

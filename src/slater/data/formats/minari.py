@@ -14,7 +14,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,47 +36,37 @@ from slater.data.formats.base import (
 )
 from slater.data.formats.hdf5_guard import check_sizes
 from slater.data.metadata import Metadata
-from slater.errors import InputError
+from slater.errors import InputError, optional
 
 _NOTES = "slater"
 
 
 def _minari() -> Any:
-    try:
-        import minari
-        from minari.dataset import minari_storage
-    except ImportError:
-        raise InputError(
-            "Minari datasets need the minari package: pip install 'slater-rl[minari]'."
-        ) from None
-    return minari, minari_storage
+    return optional("minari", "Minari datasets need the minari package", "minari")
+
+
+def _inside(folder: Path) -> Path:
+    """The folder that holds metadata.json and the data."""
+    return folder / "data" if (folder / "data").is_dir() else folder
 
 
 def is_minari(path: str | Path) -> bool:
     """Whether a path means a Minari dataset: "minari:ID", or a folder with Minari's metadata."""
-    if str(path).startswith("minari:"):
-        return True
-    folder = Path(path)
-    folder = folder / "data" if (folder / "data").is_dir() else folder
-    return (folder / "metadata.json").is_file()
+    return str(path).startswith("minari:") or (_inside(Path(path)) / "metadata.json").is_file()
 
 
 def _folder(path: str) -> Path:
-    """The folder that holds metadata.json and the data."""
-    if path.startswith("minari:"):
-        identity = path.removeprefix("minari:")
-        root = os.environ.get("MINARI_DATASETS_PATH") or os.path.join(
-            os.path.expanduser("~"), ".minari", "datasets"
+    if not path.startswith("minari:"):
+        return _inside(Path(path))
+    identity = path.removeprefix("minari:")
+    root = os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets"
+    folder = Path(root).joinpath(*identity.split("/")) / "data"
+    if not folder.is_dir():
+        raise InputError(
+            f"There is no Minari dataset {identity!r} under {root}; "
+            f"run `minari download {identity}`, or give the path of its folder."
         )
-        folder = Path(root).joinpath(*identity.split("/")) / "data"
-        if not folder.is_dir():
-            raise InputError(
-                f"There is no Minari dataset {identity!r} under {root}; "
-                f"run `minari download {identity}`, or give the path of its folder."
-            )
-        return folder
-    folder = Path(path)
-    return folder / "data" if (folder / "data").is_dir() else folder
+    return folder
 
 
 class MinariReader(Reader):
@@ -89,32 +79,39 @@ class MinariReader(Reader):
         self.name = path
         self._folder = _folder(path)
         self._options = options
-        _, storage_module = _minari()
-        try:
+        _minari()
+        with self._whole(path):
             notes = json.loads((self._folder / "metadata.json").read_text())
-            self._storage = self._open(storage_module, notes)
+            self._storage = self._open(notes)
             self._episodes = int(notes["total_episodes"])
-            spaces = (self._storage.observation_space, self._storage.action_space)
-        except InputError:
-            raise
-        except Exception as error:  # the package and the spaces it decodes raise anything on bad input
-            damaged(path, error, "Minari dataset")
-        self._read_notes(notes, spaces[1])
+            action_space = self._storage.action_space
+        self._read_notes(notes, action_space)
         first = next(self._read(), None)
         if first is None:
             raise InputError(f"{path} holds no episodes.")
         total = notes.get("total_steps")
-        rows = int(total) if isinstance(total, int) and total > 0 else None
+        rows = total if isinstance(total, int) and total > 0 else None
         self.columns = {role: Column(rows, a.shape[1:], a.dtype) for role, a in first.items()}
 
-    def _open(self, module: Any, notes: Mapping[str, Any]) -> Any:
-        if "observation_space" in notes and "action_space" in notes:
-            return module.MinariStorage.read(self._folder)
-        # Minari would make the environment to learn the spaces; plain arrays can be read without them
+    def _open(self, notes: Mapping[str, Any]) -> Any:
         import gymnasium
         from minari.dataset._storages import get_minari_storage
+        from minari.dataset.minari_storage import MinariStorage
 
+        if "observation_space" in notes and "action_space" in notes:
+            return MinariStorage.read(self._folder)
+        # Minari would make the environment to learn the spaces; plain arrays can be read without them
         return get_minari_storage(notes["data_format"])(self._folder, gymnasium.Space(), gymnasium.Space())
+
+    @contextmanager
+    def _whole(self, what: str) -> Iterator[None]:
+        """The package, and the spaces that it decodes, raise anything on bad input."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            damaged(what, error, "Minari dataset")
 
     def _read_notes(self, notes: Mapping[str, Any], action_space: Any) -> None:
         own = notes.get(_NOTES)
@@ -127,40 +124,35 @@ class MinariReader(Reader):
             env_id, horizon = spec.get("id"), spec.get("max_episode_steps")
         except (ValueError, AttributeError):
             pass  # the environment's name is a comfort, not data
-        low, high = getattr(action_space, "low", None), getattr(action_space, "high", None)
+        low: Any = getattr(action_space, "low", None)
+        high: Any = getattr(action_space, "high", None)
         bounded = low is not None and high is not None and np.isfinite(low).all() and np.isfinite(high).all()
         self.metadata = Metadata(
             env_id=env_id if isinstance(env_id, str) else None,
             horizon=horizon if isinstance(horizon, int) and horizon > 0 else None,
-            action_low=_numbers(low) if bounded else None,
-            action_high=_numbers(high) if bounded else None,
+            action_low=tuple(np.ravel(low).tolist()) if bounded else None,
+            action_high=tuple(np.ravel(high).tolist()) if bounded else None,
             num_actions=int(action_space.n) if hasattr(action_space, "n") else None,
         )
         if getattr(action_space, "start", 0) != 0:
             raise InputError(f"{self.name}: its discrete actions do not start at 0, which is not supported.")
 
     def _read(self) -> Iterator[dict[str, NDArray[Any]]]:
+        file = self._folder / "main_data.hdf5"  # where Minari keeps the format hdf5
         with ExitStack() as stack:
-            try:
-                file = self._folder / "main_data.hdf5"  # where Minari keeps the format hdf5
-                guard = stack.enter_context(h5py.File(file, "r")) if file.is_file() else None
+            with self._whole(self.name):
+                guard = stack.enter_context(h5py.File(file, "r")) if file.is_file() else {}
                 episodes = iter(self._storage.get_episodes(range(self._episodes)))
-            except Exception as error:  # as above
-                damaged(self.name, error, "Minari dataset")
             for number in range(self._episodes):
-                try:
-                    if guard is not None and f"episode_{number}" in guard:
+                with self._whole(f"{self.name}, episode {number}"):
+                    if f"episode_{number}" in guard:
                         check_sizes(guard[f"episode_{number}"])
-                    episode = next(episodes)
+                    episode = next(episodes, None)
+                    if episode is None:
+                        raise InputError(
+                            f"{self.name} says it has {self._episodes} episodes but holds {number}."
+                        )
                     block = self._columns_of(episode, number)
-                except InputError:
-                    raise
-                except StopIteration:
-                    raise InputError(
-                        f"{self.name} says it has {self._episodes} episodes but holds {number}."
-                    ) from None
-                except Exception as error:  # as above
-                    damaged(f"{self.name}, episode {number}", error, "Minari dataset")
                 if block is not None:
                     yield block
 
@@ -182,15 +174,13 @@ class MinariReader(Reader):
             "terminals": np.asarray(episode["terminations"]),
             "timeouts": np.asarray(episode["truncations"]),
             "costs": self._costs(episode, steps, number),
+            # an episode ends where Minari says, even if neither flag is set on its last step
+            "episode": np.full(steps, number),
         }
-        # an episode ends where Minari says, even if neither flag is set on its last step
-        block["episode"] = np.full(steps, number)
         infos = episode.get("infos") or {}
         found = {role: (f"infos/{role}",) for role in OPTIONAL_FIELDS if role in infos}
-        roles, left_out = mapped_roles(found, self._options)
-        for role in left_out:
-            block.pop(role, None)
-        for role, names in roles.items():
+        block = {role: values for role, values in block.items() if self._options.columns.get(role, True)}
+        for role, names in mapped_roles(self.name, found, self._options).items():
             if role != "costs":
                 block[role] = self._fields(episode, names, steps, number)
         return block
@@ -212,12 +202,11 @@ class MinariReader(Reader):
     def _costs(self, episode: Mapping[str, Any], steps: int, number: int) -> NDArray[Any]:
         named = self._options.columns.get("costs")
         infos = episode.get("infos") or {}
-        if named is None:
-            if isinstance(infos.get("costs"), Mapping):
-                # HDF5 groups come back in the order of names; our own notes know the order of the costs
-                named = tuple(f"infos/costs/{key}" for key in self.cost_names or infos["costs"])
-            else:
-                named = next((("infos/" + key,) for key in ("cost", "costs") if key in infos), None)
+        if named is None and isinstance(infos.get("costs"), Mapping):
+            # HDF5 groups come back in the order of names; our own notes know the order of the costs
+            named = tuple(f"infos/costs/{key}" for key in self.cost_names or infos["costs"])
+        elif named is None:
+            named = tuple(f"infos/{key}" for key in ("cost", "costs") if key in infos)[:1] or None
         if named is None:
             raise InputError(
                 f"{self.name}, episode {number}: infos has no cost (it has {listing(infos)}); "
@@ -230,24 +219,17 @@ class MinariReader(Reader):
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[dict[str, NDArray[Any]]]:
         """Whole episodes, gathered until there are about `rows` rows."""
         held: list[dict[str, NDArray[Any]]] = []
-        count = 0
         for block in self._read():
-            if set(block) != set(self.columns):
-                odd = ", ".join(sorted(set(block) ^ set(self.columns)))
-                raise InputError(f"{self.name}: some episodes have {odd} and others have not.")
+            if odd := sorted(block.keys() ^ self.columns.keys()):
+                raise InputError(f"{self.name}: some episodes have {', '.join(odd)} and others have not.")
             if any(a.shape[1:] != self.columns[role].tail for role, a in block.items()):
                 raise InputError(f"{self.name}: episodes differ in the shape of their columns.")
             held.append(block)
-            count += len(block["rewards"])
-            if count >= rows:
+            if sum(len(one["rewards"]) for one in held) >= rows:
                 yield _join(held)
-                held, count = [], 0
+                held = []
         if held:
             yield _join(held)
-
-
-def _numbers(values: Any) -> tuple[float, ...]:
-    return tuple(float(value) for value in np.ravel(values))
 
 
 def _join(blocks: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
@@ -256,16 +238,12 @@ def _join(blocks: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
 
 def _flat(value: Any) -> NDArray[Any]:
     if isinstance(value, Mapping):
-        return np.concatenate([_wide(value[key]) for key in sorted(value)], axis=1)
+        value = tuple(value[key] for key in sorted(value))
     if isinstance(value, tuple):
-        return np.concatenate([_wide(part) for part in value], axis=1)
+        flat = [_flat(part) for part in value]
+        return np.concatenate([part.reshape(len(part), -1) for part in flat], axis=1)
     array = np.asarray(value)
     return array if array.ndim <= 2 else array.reshape(len(array), -1)
-
-
-def _wide(value: Any) -> NDArray[Any]:
-    flat = _flat(value)
-    return flat.reshape(len(flat), -1)
 
 
 def _field(name: str, episode: Mapping[str, Any], path: str, number: int) -> NDArray[Any]:
@@ -291,7 +269,7 @@ class MinariWriter(Writer):
             raise InputError(
                 f"Minari datasets are written as minari:ID (as minari:bullet/ball-v0), not {path}."
             )
-        self._minari, self._module = _minari()
+        self._minari = _minari()
         self._identity = path.removeprefix("minari:")
         self._notes = notes
         self._blocks: list[Block] = []
@@ -306,28 +284,21 @@ class MinariWriter(Writer):
         buffers = self._buffers(rows)
         from gymnasium import spaces
 
-        wide = np.full(rows["observations"].shape[1], np.inf, dtype=np.float32)
+        meta = self._notes.metadata
         if self._notes.discrete:
-            action_space: Any = spaces.Discrete(
-                self._notes.metadata.num_actions or int(rows["actions"].max()) + 1
-            )
+            action_space: Any = spaces.Discrete(meta.num_actions or int(rows["actions"].max()) + 1)
         else:
-            low, high = self._notes.metadata.action_low, self._notes.metadata.action_high
-            edge = np.full(rows["actions"].shape[1], np.inf, dtype=np.float32)
-            action_space = spaces.Box(
-                -edge if low is None else np.asarray(low, np.float32),
-                edge if high is None else np.asarray(high, np.float32),
-                dtype=np.float32,
-            )
+            wide, given = rows["actions"].shape[1:], ((meta.action_low, -np.inf), (meta.action_high, np.inf))
+            low, high = (np.full(wide, end if b is None else b, np.float32) for b, end in given)
+            action_space = spaces.Box(low, high, dtype=np.float32)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore"
-                )  # about authors and permalinks, which a conversion has none of
+                # about authors and permalinks, which a conversion has none of
+                warnings.simplefilter("ignore")
                 dataset = self._minari.create_dataset_from_buffers(
                     self._identity,
                     buffers,
-                    observation_space=spaces.Box(-wide, wide, dtype=np.float32),
+                    observation_space=spaces.Box(-np.inf, np.inf, rows["observations"].shape[1:], np.float32),
                     action_space=action_space,
                     data_format="hdf5",
                     description="Converted by Slater.",
@@ -341,31 +312,30 @@ class MinariWriter(Writer):
         from minari.data_collector import EpisodeBuffer
 
         ends = rows["terminals"] | rows["timeouts"]
-        if not ends[-1]:
-            raise InputError("Minari stores whole episodes, but the last one has no end; leave it out first.")
-        if not rows["next_known"].all():
-            raise InputError(
-                "Minari stores the observation after the last step of an episode; this data does not have it."
-            )
         inside = ~ends[:-1]
-        if not np.array_equal(rows["next_observations"][:-1][inside], rows["observations"][1:][inside]):
-            raise InputError(
-                "Minari stores one observation per step; here next observations are not the following rows."
-            )
-        stops = np.flatnonzero(ends) + 1
-        starts = np.concatenate([[0], stops[:-1]])
-        single = self._notes.cost_names == ("cost",)
+        follows = np.array_equal(rows["next_observations"][:-1][inside], rows["observations"][1:][inside])
+        for fits, what in (
+            (ends[-1], "whole episodes, but the last one has no end; leave it out first"),
+            (
+                rows["next_known"].all(),
+                "the observation after the last step of an episode; this data does not have it",
+            ),
+            (follows, "one observation per step; here next observations are not the following rows"),
+        ):
+            if not fits:
+                raise InputError(f"Minari stores {what}.")
         remembered = {name: rows[name] for name in OPTIONAL_FIELDS if name in rows}
         if "source" in remembered:
             remembered["source"] = np.char.encode(remembered["source"], "utf-8")
-        buffers = []
-        for number, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-            part = slice(int(start), int(stop))
+        buffers, start = [], 0
+        for number, stop in enumerate((np.flatnonzero(ends) + 1).tolist()):
+            part, start = slice(start, stop), stop
             costs = rows["costs"][part]
-            named = {name: costs[:, index] for index, name in enumerate(self._notes.cost_names)}
+            infos: dict[str, Any] = {name: values[part] for name, values in remembered.items()}
+            infos["cost"] = costs.sum(axis=1)
+            if self._notes.cost_names != ("cost",):
+                infos["costs"] = {name: costs[:, k] for k, name in enumerate(self._notes.cost_names)}
             last = rows["next_observations"][stop - 1][None]
-            infos = {"cost": costs[:, 0]} if single else {"cost": costs.sum(axis=1), "costs": named}
-            infos |= {name: remembered[name][part] for name in remembered}
             buffers.append(
                 EpisodeBuffer(
                     id=number,

@@ -23,12 +23,13 @@ from slater.data.formats.base import (
     ReadOptions,
     Writer,
     damaged,
+    expand_names,
     listing,
     mapped_roles,
-    refuse_near_names,
-    stack_columns,
+    side_by_side,
 )
 from slater.data.names import NameCodes, named_codes
+from slater.disk import writing
 from slater.errors import InputError
 
 
@@ -47,14 +48,16 @@ class NpzReader(Reader):
                     )
                 names = list(archive.files)
                 found = {role: (role,) for role in RAW_FIELDS if role in names}
-                roles, left_out = mapped_roles(found, options)
-                taken = {name for wanted in roles.values() for name in wanted}
-                refuse_near_names(path, {*roles, *left_out}, set(names) - taken)
-                _refuse_bomb(path, archive, taken)
-                self._arrays = {
-                    role: stack_columns(role, wanted, names, archive.__getitem__)
-                    for role, wanted in roles.items()
-                }
+                roles = mapped_roles(path, found, options, names)
+                _refuse_bomb(path, archive, {name for wanted in roles.values() for name in wanted})
+                self._arrays = {}
+                for role, wanted in roles.items():
+                    parts = [archive[name] for name in expand_names(role, wanted, names)]
+                    if len({part.shape[:1] for part in parts}) > 1:
+                        raise InputError(
+                            f"The columns of {role} differ in length; they must have one entry per row."
+                        )
+                    self._arrays[role] = side_by_side(parts)
                 if roles.get("source") == ("source",) and "source_names" in names:
                     self._arrays["source"] = named_codes(self._arrays["source"], archive["source_names"])
                 text = str(archive["slater"][()]) if "slater" in names else None
@@ -102,8 +105,7 @@ class NpzWriter(Writer):
     """Collects rows in memory and writes a compressed archive at the end."""
 
     def __init__(self, path: Path, notes: Notes) -> None:
-        self._path = path
-        self._notes = notes
+        super().__init__(path, notes)
         self._blocks: list[Block] = []
 
     def write(self, rows: Block) -> None:
@@ -121,11 +123,10 @@ class NpzWriter(Writer):
         if arrays["next_known"].all():
             del arrays["next_known"]
         notes = self._notes.to_text(fingerprint)
-        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
-        try:
-            with open(partial, "wb") as file:
-                np.savez_compressed(file, allow_pickle=False, slater=np.array(notes), **arrays)
-            os.replace(partial, self._path)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
+        with writing(self._path):
+            try:
+                with open(self._partial, "wb") as file:
+                    np.savez_compressed(file, allow_pickle=False, slater=np.array(notes), **arrays)
+                os.replace(self._partial, self._path)
+            finally:
+                self._partial.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -34,11 +35,12 @@ from slater.data.episodes import EpisodeCounter, Episodes
 from slater.data.formats.base import BLOCK_ROWS, Notes, Reader, ReadOptions, Writer, damaged
 from slater.data.metadata import Metadata
 from slater.data.statistics import Statistics, StatisticsBuilder
-from slater.disk import locked
+from slater.disk import locked, writing
 from slater.errors import InputError
 
 _FORMATS = (1, 2)
 HEADER_BYTES = 4096
+_WIDE = ("observations", "actions", "costs")
 _EPISODE_FIELDS = ("starts", "stops", "returns", "costs", "terminated", "complete")
 
 
@@ -72,7 +74,7 @@ def settle(path: Path) -> None:
 def _settle(path: Path) -> None:
     """As `settle`, by the process that holds the lock."""
     new, old = _new(path), _old(path)
-    try:
+    with writing(path):
         if old.exists() and not path.exists():
             if not is_store(new):
                 raise InputError(
@@ -82,8 +84,6 @@ def _settle(path: Path) -> None:
             os.replace(new, path)
         for folder in (new, old):
             _remove(folder)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
 def _remove(store: Path) -> None:
@@ -96,80 +96,60 @@ def _remove(store: Path) -> None:
 def _record_type(
     observation_dim: int, action_dim: int, num_costs: int, *, discrete: bool, propensity: bool
 ) -> np.dtype[Any]:
-    optional = [("propensity", "<f8")] if propensity else []
-    return np.dtype(
-        [
-            ("observations", "<f4", (observation_dim,)),
-            ("actions", "<i4") if discrete else ("actions", "<f4", (action_dim,)),
-            ("rewards", "<f4"),
-            ("costs", "<f4", (num_costs,)),
-            ("terminals", "?"),
-            ("timeouts", "?"),
-            ("next_observations", "<f4", (observation_dim,)),
-            ("next_known", "?"),
-            *optional,
-        ]
-    )
+    fields = [
+        ("observations", "<f4", (observation_dim,)),
+        ("actions", "<i4") if discrete else ("actions", "<f4", (action_dim,)),
+        ("rewards", "<f4"),
+        ("costs", "<f4", (num_costs,)),
+        ("terminals", "?"),
+        ("timeouts", "?"),
+        ("next_observations", "<f4", (observation_dim,)),
+        ("next_known", "?"),
+    ]
+    return np.dtype(fields + ([("propensity", "<f8")] if propensity else []))
 
 
 def _header(dtype: np.dtype[Any], size: int) -> bytes:
     """An .npy header padded to a fixed length, so that the row count can be filled in at the end."""
     text = repr({"descr": dtype.descr, "fortran_order": False, "shape": (size,)})
-    return (
-        b"\x93NUMPY\x01\x00"
-        + (HEADER_BYTES - 10).to_bytes(2, "little")
-        + text.encode().ljust(HEADER_BYTES - 11)
-        + b"\n"
-    )
+    start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
+    return start + text.encode().ljust(HEADER_BYTES - 11) + b"\n"
 
 
 class StoreWriter(Writer):
     """Writes a store beside its final place and renames it when it is whole; alone, by a lock beside it."""
 
     def __init__(self, path: Path, notes: Notes) -> None:
-        self._path = path
+        super().__init__(path, notes)
         self._partial = _new(path)
-        self._notes = notes
         self._counter = EpisodeCounter(len(notes.cost_names))
         self._unknown: list[NDArray[np.int64]] = []
         self._dtype: np.dtype[Any] | None = None
         self._size = 0
         self._statistics = StatisticsBuilder()
-        self._held = ExitStack()
-        self._held.enter_context(locked(path, beside=True))
-        try:
-            _settle(path)
-            self._partial.mkdir(parents=True)
-            self._file = open(self._partial / "rows.npy", "wb")  # noqa: SIM115 (kept open between writes)
-            self._file.write(bytes(HEADER_BYTES))
-        except OSError as error:
-            self._held.close()
-            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
-        except BaseException:
-            self._held.close()
-            raise
+        with ExitStack() as held:
+            held.enter_context(locked(path, beside=True))
+            with writing(path):
+                _settle(path)
+                self._partial.mkdir(parents=True)
+                self._file = open(self._partial / "rows.npy", "wb")  # noqa: SIM115 (kept open between writes)
+                self._file.write(bytes(HEADER_BYTES))
+            self._held = held.pop_all()
 
     def write(self, rows: Block) -> None:
         """Append rows as packed records."""
         if self._dtype is None:
-            width = 1 if self._notes.discrete else rows["actions"].shape[1]
-            self._dtype = _record_type(
-                rows["observations"].shape[1],
-                width,
-                len(self._notes.cost_names),
-                discrete=self._notes.discrete,
-                propensity="propensity" in rows,
-            )
+            sizes = [rows[name].reshape(len(rows["rewards"]), -1).shape[1] for name in _WIDE]
+            told = "propensity" in rows
+            self._dtype = _record_type(*sizes, discrete=self._notes.discrete, propensity=told)
         records = np.empty(len(rows["rewards"]), dtype=self._dtype)
         for name in self._dtype.names or ():
             records[name] = rows[name]
         self._counter.update(rows)
         self._unknown.append(self._size + np.flatnonzero(~rows["next_known"]))
         self._statistics.update(rows)
-        try:
+        with writing(self._path):
             records.tofile(self._file)
-        except OSError as error:
-            raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
         self._size += len(records)
 
     def finish(self, fingerprint: str) -> None:
@@ -177,19 +157,18 @@ class StoreWriter(Writer):
         if self._dtype is None:
             raise InputError(f"{self._path} would hold no rows.")
         episodes = self._counter.finish()
-        try:
+        with writing(self._path):
             self._file.seek(0)
             self._file.write(_header(self._dtype, self._size))
             self._file.close()
-            table: dict[str, Any] = {name: getattr(episodes, name) for name in _EPISODE_FIELDS}
-            if episodes.source is not None:
-                table["source"] = episodes.source
+            named = _EPISODE_FIELDS + (("source",) if episodes.source is not None else ())
+            table: dict[str, Any] = {name: getattr(episodes, name) for name in named}
             np.savez(self._partial / "episodes.npz", unknown=np.concatenate(self._unknown), **table)
             notes = {
                 "format": _FORMATS["propensity" in (self._dtype.names or ())],
                 "size": self._size,
                 "observation_dim": int(self._dtype["observations"].shape[0]),
-                "action_dim": 1 if self._notes.discrete else int(self._dtype["actions"].shape[0]),
+                "action_dim": math.prod(self._dtype["actions"].shape),
                 "discrete": self._notes.discrete,
                 "cost_names": list(self._notes.cost_names),
                 "metadata": self._notes.metadata.to_json(),
@@ -197,29 +176,24 @@ class StoreWriter(Writer):
                 "episodes_sha256": _sha256(self._partial / "episodes.npz"),
                 "fingerprint": fingerprint,
             }
-            with open(self._partial / "notes.json", "w") as file:
-                file.write(json.dumps(notes, indent=1))
+            (self._partial / "notes.json").write_text(json.dumps(notes, indent=1))
             for written in sorted(self._partial.iterdir()):
                 _to_disk(written)
             self._put_in_place()
-        except OSError as error:
-            raise InputError(f"{self._path} cannot be written: {error.strerror or error}.") from None
         self._held.close()
 
     def _put_in_place(self) -> None:
         """Rename; where that fails, what was there before is there again."""
         old = _old(self._path)
-        replaced = self._path.exists()
-        if replaced:
+        if self._path.exists():
             os.replace(self._path, old)
         try:
             os.replace(self._partial, self._path)
         except BaseException:
-            if replaced and not self._path.exists():
+            if old.exists() and not self._path.exists():
                 os.replace(old, self._path)
             raise
-        if replaced:
-            _remove(old)
+        _remove(old)
 
     def abandon(self) -> None:
         """Remove the partial folder; `settle` needs it where the store itself is not in its place."""
@@ -231,28 +205,21 @@ class StoreWriter(Writer):
 
 def _to_disk(path: Path) -> None:
     """What was written reaches the disk before a rename says that it is whole."""
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
 
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@dataclass(frozen=True)
-class StoreNotes:
+@dataclass(frozen=True, kw_only=True)
+class StoreNotes(Notes):
     """The checked content of notes.json."""
 
     size: int
     dtype: np.dtype[Any]
-    discrete: bool
-    cost_names: tuple[str, ...]
-    metadata: Metadata
     statistics: Statistics
-    fingerprint: str
 
     @classmethod
     def read(cls, path: Path) -> tuple[StoreNotes, Episodes, NDArray[np.int64]]:
@@ -286,18 +253,14 @@ class StoreNotes:
             raise
         except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
             damaged(path, error, "store")
-        if wanted != found or not same_header:
-            raise InputError(
-                f"{path}/rows.npy is damaged ({found} bytes, {wanted} expected); convert the data again."
-            )
-        if not same_episodes:
-            raise InputError(
-                f"{path}/episodes.npz is damaged (its checksum differs); convert the data again."
-            )
+        for whole, what in (
+            (wanted == found and same_header, f"rows.npy is damaged ({found} bytes, {wanted} expected)"),
+            (same_episodes, "episodes.npz is damaged (its checksum differs)"),
+        ):
+            if not whole:
+                raise InputError(f"{path}/{what}; convert the data again.")
         with np.load(path / "episodes.npz", allow_pickle=False) as archive:
-            table: dict[str, Any] = {name: archive[name] for name in _EPISODE_FIELDS}
-            if "source" in archive.files:
-                table["source"] = archive["source"]
+            table: dict[str, Any] = {n: archive[n] for n in (*_EPISODE_FIELDS, "source") if n in archive}
             return notes, Episodes(**table), archive["unknown"]
 
 
@@ -313,10 +276,7 @@ class StoreReader(Reader):
         self._rows = path / "rows.npy"
         notes, self._episodes, unknown = StoreNotes.read(path)
         self._notes = notes
-        self.metadata = notes.metadata
-        self.cost_names = notes.cost_names
-        self.discrete = notes.discrete
-        self.fingerprint = notes.fingerprint
+        self.adopt(notes)
         self.columns = {
             name: Column(notes.size, notes.dtype[name].shape, notes.dtype[name].base)
             for name in notes.dtype.names or ()

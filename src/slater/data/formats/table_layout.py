@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +18,15 @@ from slater.data.fingerprint import OPTIONAL_FIELDS
 from slater.data.formats.base import Notes, ReadOptions, Writer, expand_names, mapped_roles
 from slater.data.formats.table_values import entries_of
 from slater.disk import read_json
-from slater.errors import InputError
+from slater.errors import InputError, optional
 
 
 def pyarrow() -> Any:
     """The package, with its readers of Parquet and CSV; without it, the line that installs it."""
-    try:
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.feather
-        import pyarrow.json
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError("Parquet and CSV need pyarrow: pip install 'slater-rl[tables]'.") from None
-    return pyarrow
+    arrow = optional("pyarrow", "Parquet and CSV need pyarrow", "tables")
+    for part in ("csv", "feather", "json", "parquet"):
+        import_module(f"pyarrow.{part}")
+    return arrow
 
 
 def lerobot_info(folder: Path) -> dict[str, Any]:
@@ -103,12 +100,10 @@ def find_roles(
         for candidate in candidates:
             matches = [name for name in names if name.startswith(candidate[:-1])]
             if candidate in names:
-                roles[role] = [candidate]
-            elif candidate.endswith("*") and matches:
+                roles.setdefault(role, [candidate])
+            elif candidate.endswith("*") and matches and role not in roles:
                 roles[role] = expand_names(role, (candidate,), entries_of(matches))
-            if role in roles:
-                break
-    chosen, _ = mapped_roles(roles, options)
+    chosen = mapped_roles("the table", roles, options)
     rest = [role for role, wanted in chosen.items() if tuple(wanted) == ("*",)]
     found = {role: expand_names(role, wanted, names) for role, wanted in chosen.items() if role not in rest}
     read = {name for wanted in found.values() for name in wanted}
@@ -127,33 +122,27 @@ class TableWriter(Writer):
     """Writes Parquet (with page checksums) or CSV under a temporary name, then renames it."""
 
     def __init__(self, path: Path, notes: Notes) -> None:
+        super().__init__(path, notes)
         self._arrow = pyarrow()
-        self._path = path
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         self._csv = path.suffix.lower() in (".csv", ".tsv")
-        self._notes = notes
         self._writer: Any = None
 
     def write(self, rows: Block) -> None:
         """Append rows as a record batch."""
-        columns: dict[str, NDArray[Any]] = {}
-        for prefix, role in (("obs", "observations"), ("action", "actions")):
-            columns |= _named(prefix, rows[role])
+        columns = _named("obs", rows["observations"]) | _named("action", rows["actions"])
         columns["reward"] = rows["rewards"]
         for index, name in enumerate(cost_columns(self._notes.cost_names)):
             columns[name] = rows["costs"][:, index]
-        for name in ("terminal", "timeout"):
-            columns[name] = rows[name + "s"].astype(np.int8) if self._csv else rows[name + "s"]
-        columns |= _named("next_obs", rows["next_observations"])
-        columns["next_known"] = rows["next_known"].astype(np.int8) if self._csv else rows["next_known"]
+        columns |= {"terminal": rows["terminals"], "timeout": rows["timeouts"]}
+        columns |= _named("next_obs", rows["next_observations"]) | {"next_known": rows["next_known"]}
         columns |= {name: rows[name] for name in OPTIONAL_FIELDS if name in rows}
-        try:
+        if self._csv:
+            columns |= {name: x.astype(np.int8) for name, x in columns.items() if x.dtype == np.bool_}
+        with self._writing():
             table = self._arrow.table(columns)
             if self._writer is None:
                 self._writer = self._open(table.schema)
             self._writer.write_table(table)
-        except (OSError, self._arrow.ArrowException) as error:
-            raise InputError(f"{self._path} cannot be written: {error}.") from None
 
     def _open(self, schema: Any) -> Any:
         if self._csv:
@@ -162,19 +151,23 @@ class TableWriter(Writer):
             return self._arrow.csv.CSVWriter(self._partial, schema, write_options=options)
         return self._arrow.parquet.ParquetWriter(self._partial, schema, write_page_checksum=True)
 
-    def finish(self, fingerprint: str) -> None:
-        """Add the notes (Parquet) and put the file in its place."""
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            notes = self._notes.to_text(fingerprint)
-            if self._csv:
-                self._writer.close()
-                notes_beside(self._path).write_text(notes)
-            else:
-                self._writer.add_key_value_metadata({"slater": notes})
-                self._writer.close()
-            os.replace(self._partial, self._path)
+            yield
         except (OSError, self._arrow.ArrowException) as error:
             raise InputError(f"{self._path} cannot be written: {error}.") from None
+
+    def finish(self, fingerprint: str) -> None:
+        """Add the notes, in a Parquet file or beside another, and put the file in its place."""
+        notes = self._notes.to_text(fingerprint)
+        with self._writing():
+            if not self._csv:
+                self._writer.add_key_value_metadata({"slater": notes})
+            self._writer.close()
+            if self._csv:
+                notes_beside(self._path).write_text(notes)
+            os.replace(self._partial, self._path)
 
     def abandon(self) -> None:
         """Remove the partial file."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import io
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 from slater.data.formats.base import damaged, listing
 from slater.data.formats.table_layout import folder_keys, parquet_files, pyarrow
-from slater.errors import InputError
+from slater.errors import InputError, optional
 
 for _name in ("cp1252", "latin-1", "utf-16"):
     codecs.lookup(_name)  # loaded now: what a file says must not decide what code is loaded
@@ -27,6 +26,7 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 #: types that text is read as, by column; record batches of Arrow
 Types = Mapping[str, Any] | None
 Rows = Iterator[Any]
+Names = Sequence[str]
 
 
 class TableSource(ABC):
@@ -50,9 +50,7 @@ class TableSource(ABC):
         return len(self.schemas)
 
     @abstractmethod
-    def batches(
-        self, rows: int, columns: Sequence[str], types: Types = None, part: int | None = None
-    ) -> Rows:
+    def batches(self, rows: int, columns: Names, types: Types = None, part: int | None = None) -> Rows:
         """Record batches of the wanted columns; types: what text is read as; part: of one file only."""
 
 
@@ -65,9 +63,7 @@ class MemorySource(TableSource):
         self.name, self._table, self.recognised = name, table, recognised
         self.rows, self.schemas = table.num_rows, [(name, table.schema)]
 
-    def batches(
-        self, rows: int, columns: Sequence[str], types: Types = None, part: int | None = None
-    ) -> Rows:
+    def batches(self, rows: int, columns: Names, types: Types = None, part: int | None = None) -> Rows:
         """Slices of the table."""
         yield from self._table.select(list(columns)).combine_chunks().to_batches(max_chunksize=rows)
 
@@ -94,20 +90,16 @@ class ParquetSource(TableSource):
                     "the same columns, or one of them by its own path."
                 )
             self.schemas.append((str(file), own))
-        if len(self._files) > 1:
-            self.recognised = (f"{len(self._files)} Parquet files",)
+        self.recognised = (f"{len(self._files)} Parquet files",) if len(self._files) > 1 else ()
 
     def notes(self) -> bytes | None:
         """What our writer put into the schema; of a folder nothing, since each file has notes of its own."""
         if self._path.is_dir():
             return None
         with self._arrow.parquet.ParquetFile(self._path) as file:
-            found: bytes | None = (file.metadata.metadata or {}).get(b"slater")
-        return found
+            return (file.metadata.metadata or {}).get(b"slater")
 
-    def batches(
-        self, rows: int, columns: Sequence[str], types: Types = None, part: int | None = None
-    ) -> Rows:
+    def batches(self, rows: int, columns: Names, types: Types = None, part: int | None = None) -> Rows:
         """Batches as the files have them."""
         for path in self._files if part is None else [self._files[part]]:
             keys = folder_keys(self._path, path)
@@ -140,14 +132,10 @@ class CsvSource(TableSource):
         self._skipped = next((i for i, line in enumerate(lines) if not line.startswith("#")), 0)
         lines = lines[self._skipped :]
         self._delimiter = _delimiter_of(lines, "\t" if ".tsv" in path.name.lower() else ",")
-        cells = [
-            cell.strip()
-            for row in csv.reader(io.StringIO("\n".join(lines[1:])), delimiter=self._delimiter)
-            for cell in row
-        ]
-        commas = any(re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) for cell in cells)
-        points = any(re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", cell) for cell in cells)
-        self.decimal = "," if commas and not points else "."
+        rows = csv.reader(lines[1:], delimiter=self._delimiter)
+        cells = [cell.strip() for row in rows for cell in row]
+        marks = {m[1] for m in (re.fullmatch(r"[+-]?\d*([.,])\d+([eE][+-]?\d+)?", c) for c in cells) if m}
+        self.decimal = "," if marks == {","} else "."
         self.recognised = self._said(path)
         self.schemas = [(self.name, self._open({}).schema)]
 
@@ -178,9 +166,7 @@ class CsvSource(TableSource):
             convert_options=arrow.ConvertOptions(column_types=dict(types), decimal_point=self.decimal),
         )
 
-    def batches(
-        self, rows: int, columns: Sequence[str], types: Types = None, part: int | None = None
-    ) -> Rows:
+    def batches(self, rows: int, columns: Names, types: Types = None, part: int | None = None) -> Rows:
         """Blocks of some megabytes; what `types` name is read so, and no odd block changes its type."""
         for batch in self._open(types or {}):
             yield batch.select(list(columns))
@@ -199,13 +185,11 @@ def _encoding_of(start: bytes) -> str:
         return "utf-16"
     if len(start) > 8 and start[1:200:2].count(0) > len(start[1:200:2]) // 2:
         return "utf-16-le"
-    for cut in range(4):  # the last character may be cut
-        try:
-            start[: len(start) - cut].decode("utf-8")
-        except UnicodeDecodeError:
-            continue
-        return "utf-8"
-    return "cp1252" if not set(start) & {0x81, 0x8D, 0x8F, 0x90, 0x9D} else "latin-1"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+    except UnicodeDecodeError:
+        return "cp1252" if not set(start) & {0x81, 0x8D, 0x8F, 0x90, 0x9D} else "latin-1"
+    return "utf-8"
 
 
 def _delimiter_of(lines: Sequence[str], usual: str) -> str:
@@ -225,8 +209,7 @@ def table_source(table: Any) -> TableSource:
     if not isinstance(table, str | Path):
         return _frame(arrow, table)
     path = Path(table)
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
-    kind = suffixes[-1] if suffixes else ".parquet"
+    kind = next((s.lower() for s in reversed(path.suffixes) if s.lower() not in _COMPRESSED), ".parquet")
     try:
         if kind in (".jsonl", ".ndjson"):
             with arrow.input_stream(str(path), compression=_packed(path)) as stream:
@@ -239,12 +222,13 @@ def table_source(table: Any) -> TableSource:
     except InputError:
         raise
     except (arrow.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
-        lines = "file of JSON lines"
+        if kind in (".jsonl", ".ndjson"):
+            whole = (
+                "write each row as a JSON object on a line of its own (pandas: orient='records', lines=True)"
+            )
+            damaged(path, error, "file of JSON lines", whole)
         words = {".csv": "CSV table", ".tsv": "CSV table", ".xlsx": "Excel sheet"}
-        words |= {".jsonl": lines, ".ndjson": lines}
-        whole = "write each row as a JSON object on a line of its own (pandas: orient='records', lines=True)"
-        remedy = {"remedy": whole} if words.get(kind) == lines else {}
-        damaged(path, error, words.get(kind, "Parquet file"), **remedy)
+        damaged(path, error, words.get(kind, "Parquet file"))
 
 
 def _frame(arrow: Any, frame: Any) -> TableSource:
@@ -267,9 +251,8 @@ def _frame(arrow: Any, frame: Any) -> TableSource:
             chunks = [(c.indices, c.dictionary.cast(arrow.string())) for c in table.column(place).chunks]
             plain = [arrow.DictionaryArray.from_arrays(*chunk) for chunk in chunks]
             table = table.set_column(place, field.name, arrow.chunked_array(plain))
-    if not hasattr(frame, "column_names") and any(
-        not isinstance(n, str) for n in getattr(frame, "columns", ())
-    ):
+    names = () if hasattr(frame, "column_names") else getattr(frame, "columns", ())
+    if not all(isinstance(name, str) for name in names):
         raise InputError(
             f"The {what} has columns whose names are no text; name them first: frame.columns = [...]."
         )
@@ -277,44 +260,29 @@ def _frame(arrow: Any, frame: Any) -> TableSource:
 
 
 def _excel(arrow: Any, path: Path) -> TableSource:
-    try:
-        import openpyxl  # type: ignore[import-untyped]
-    except ImportError:
-        raise InputError(f"{path}: Excel sheets need openpyxl: pip install 'slater-rl[excel]'.") from None
+    openpyxl = optional("openpyxl", f"{path}: Excel sheets need openpyxl", "excel")
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         sheet = book.worksheets[0]
         rows = [row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row)]
-        phrases = (
-            ("Excel",)
-            if len(book.worksheets) == 1
-            else (f"the first of {len(book.worksheets)} Excel sheets, {sheet.title!r}",)
-        )
+        several = f"the first of {len(book.worksheets)} Excel sheets, {sheet.title!r}"
+        phrases = ("Excel" if len(book.worksheets) == 1 else several,)
         book.close()
-    except InputError:
-        raise
     except Exception as error:  # zip, XML and openpyxl raise many kinds on damaged input
         damaged(path, error, "Excel sheet")
     if not rows:
         raise InputError(f"{path}: its first sheet is empty; put the table into the first sheet.")
     header = [str(cell).strip() if cell is not None else "" for cell in rows[0]]
-    named = [(place, name) for place, name in enumerate(header) if name]
-    try:
-        columns = [
-            arrow.array([row[place] if place < len(row) else None for row in rows[1:]]) for place, _ in named
-        ]
-    except arrow.ArrowException:
-        columns = []
-    if len(columns) < len(named):
-        for place, name in named:
-            cells = [row[place] for row in rows[1:] if place < len(row) and row[place] is not None]
-            kinds = sorted({type(cell).__name__ for cell in cells if not isinstance(cell, int | float)})
-            if kinds and len({isinstance(cell, int | float) for cell in cells}) > 1:
-                odd = next(cell for cell in cells if not isinstance(cell, int | float))
+    named, columns = [(place, name) for place, name in enumerate(header) if name], []
+    for place, name in named:
+        cells = [row[place] if place < len(row) else None for row in rows[1:]]
+        try:
+            columns.append(arrow.array(cells))
+        except arrow.ArrowException:
+            odd = [cell for cell in cells if not isinstance(cell, int | float | None)]
+            if any(isinstance(cell, int | float) for cell in cells):
                 raise InputError(
-                    f"{path}: the column {name!r} mixes numbers with {odd!r}; correct these cells."
-                )
-        raise InputError(f"{path}: a column mixes kinds of cells; give each column one kind.")
-    return MemorySource(
-        str(path), arrow.Table.from_arrays(columns, names=[name for _, name in named]), phrases
-    )
+                    f"{path}: the column {name!r} mixes numbers with {odd[0]!r}; correct these cells."
+                ) from None
+            raise InputError(f"{path}: the column {name!r} mixes kinds of cells; give it one kind.") from None
+    return MemorySource(str(path), arrow.table(columns, [name for _, name in named]), phrases)

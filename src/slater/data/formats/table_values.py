@@ -62,9 +62,8 @@ class Survey:
     @staticmethod
     def text(types: Any, kind: Any) -> bool:
         """Whether a column of this Arrow type holds text."""
-        if types.is_dictionary(kind):
-            return True
-        return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+        tests = (types.is_dictionary, types.is_string, types.is_large_string, types.is_string_view)
+        return any(test(kind) for test in tests)
 
     @staticmethod
     def needed(types: Any, kind: Any) -> bool:
@@ -78,17 +77,15 @@ class Survey:
         if not self.text(pyarrow.types, values.type):
             times = numbers_of(pyarrow, values)
             seconds = times[~np.isnat(times)].astype("datetime64[s]").astype(np.int64)
-            self._seconds = [*self._seconds, *np.unique(seconds).tolist()]
+            self._seconds += np.unique(seconds).tolist()
             if len(self._seconds) > 10_000:  # the ends, and enough between them to see hours
-                ordered = sorted(self._seconds)
-                self._seconds = [*ordered[:500], *ordered[-500:]]
+                self._seconds.sort()
+                del self._seconds[500:-500]
             return
         self._count += len(values)
         self._kinds |= bool(pyarrow.types.is_dictionary(values.type))
-        for value in values.unique().to_pylist():
-            text = as_text(value).strip()
-            if text not in _NULLS:
-                self._texts.setdefault(text)
+        texts = (as_text(value).strip() for value in values.unique().to_pylist())
+        self._texts |= dict.fromkeys(text for text in texts if text not in _NULLS)
         if len(self._texts) > self.MOST and not self._numeric and not self._dates():
             self._refuse(f"more than {self.MOST} different texts")
 

@@ -13,8 +13,9 @@ options.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,7 @@ from numpy.typing import NDArray
 
 from slater.data.assemble import Column
 from slater.data.findings import Findings
-from slater.data.formats.base import (
-    BLOCK_ROWS,
-    Notes,
-    Reader,
-    ReadOptions,
-    damaged,
-    listing,
-)
-from slater.data.formats.table_coding import Coding, in_order, is_list
+from slater.data.formats.base import BLOCK_ROWS, Notes, Reader, ReadOptions, damaged, listing
 from slater.data.formats.table_layout import cost_columns, find_roles, lerobot_info, notes_beside, pyarrow
 from slater.data.formats.table_sources import CsvSource, ParquetSource, table_source
 from slater.data.formats.table_values import (
@@ -42,11 +35,101 @@ from slater.data.formats.table_values import (
     not_numbers,
     numbers_of,
 )
-from slater.encoding import as_text
+from slater.data.metadata import Metadata
+from slater.encoding import Encoding, as_text
 from slater.errors import InputError
 
 _TEXT = ("episode", "source", "time")
 _FLAGS = ("terminals", "timeouts", "next_known")
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a column of this Arrow type holds a list per row."""
+    types = pyarrow().types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How the columns of a table are read that are no numbers.
+
+    encodings: of the columns of observations, in their order; none where the file says it by itself
+    choices: the names of discrete actions, if they are text
+    parsed: columns of numbers that are kept as text
+    """
+
+    encodings: tuple[Encoding, ...] = ()
+    choices: tuple[str, ...] = ()
+    parsed: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(
+        cls, source: Any, roles: dict[str, list[str]], *, encoded: bool, amounts: bool, like: Metadata | None
+    ) -> Coding:
+        """Decided from all values of a column, or as it was `like` (`slater.data.ReadOptions`).
+
+        encoded: whether observations are; amounts: whether actions are numbers in any case.
+        """
+        arrow, schema = pyarrow(), source.schema
+        types, seen, after = arrow.types, roles.get("observations", []), roles.get("next_observations", [])
+        if any(is_list(schema.field(name).type) for name in seen):
+            return cls()
+        actions = roles.get("actions", []) if not amounts else []
+        told = _told(seen, like) if encoded else {}
+        surveys: dict[str, Survey] = {}
+        for name in [*(seen if encoded else ()), *(actions if len(actions) == 1 else ())]:
+            fields = [part.field(name).type for _, part in source.schemas]
+            known = name in told and told[name].kind != "number"
+            if known or not all(types.is_boolean(f) or Survey.needed(types, f) for f in fields):
+                continue  # numbers, or a mixture of kinds, which the reader speaks about
+            if any(Survey.needed(types, f) for f in fields):
+                surveys[name] = Survey(source.name, name, "actions" if name in actions else "observations")
+        pairs = dict(zip(seen, after, strict=False)) if len(after) == len(seen) else {}
+        wanted = {name: [name, *([pairs[name]] if name in pairs else [])] for name in surveys}
+        columns = [column for names in wanted.values() for column in names]
+        text = {n: arrow.string() for n in columns if not types.is_temporal(schema.field(n).type)}
+        for batch in source.batches(BLOCK_ROWS, columns, text) if columns else ():
+            for name, names in wanted.items():
+                for column in names:
+                    surveys[name].update(batch.column(column))
+        encodings = []
+        for name in seen if encoded else ():
+            flag = Encoding(name, "flag" if types.is_boolean(schema.field(name).type) else "number")
+            found = surveys[name].encoding() if name in surveys else flag
+            before = told.get(name, found)
+            if before.kind == "number" != found.kind:
+                raise InputError(
+                    f"the column {name!r} was numbers in the data of the policy, and here it is {found}; map "
+                    f"the column that holds them, observations={','.join(n for n in told)}."
+                )
+            encodings.append(before)
+        choices = surveys[actions[0]].choices() if len(actions) == 1 and actions[0] in surveys else ()
+        if choices and like is not None and like.num_actions and like.action_names:
+            if unknown := [choice for choice in choices if choice not in like.action_names]:
+                raise InputError(
+                    f"the column {actions[0]!r} (actions) has {listing(unknown)}, and the policy chooses "
+                    f"among {listing(like.action_names)}; map the column of actions, or rename what it holds."
+                )
+            choices = like.action_names
+        parsed = frozenset(name for name in seen if encoded and name in surveys and surveys[name].numbers)
+        return cls(tuple(encodings), choices, parsed)
+
+
+def in_order(names: list[str], like: Metadata | None) -> list[str]:
+    """The columns of observations in the order that a policy takes them, where they have its names."""
+    known = [] if like is None or like.columns is None else [encoding.name for encoding in like.columns]
+    return known if set(known) == set(names) else names
+
+
+def _told(names: list[str], like: Metadata | None) -> dict[str, Encoding]:
+    """What each column became before, by its place."""
+    known = () if like is None or like.columns is None else like.columns
+    if known and len(known) != len(names):
+        raise InputError(
+            f"the policy observes {listing(e.name for e in known)}, and the map names {listing(names)}; map "
+            "as many columns, in that order: observations=...,..."
+        )
+    return {name: replace(encoding, name=name) for name, encoding in zip(names, known, strict=False)}
 
 
 class TableReader(Reader):
@@ -147,26 +230,19 @@ class TableReader(Reader):
         roles = {n: role for role, names in self._roles.items() for n in names}
         coded = {encoding.name for encoding in self._coding.encodings if encoding.kind != "number"}
         numeric = {n: role for n, role in roles.items() if role not in (*_FLAGS, *_TEXT) and n not in coded}
-        found: dict[str, tuple[int, str, int]] = {}
+        found: dict[str, list[tuple[int, str]]] = {}
+        texts, row = dict.fromkeys(numeric, self._arrow.string()), 0
         try:
-            row = 0
-            for batch in source.batches(
-                BLOCK_ROWS, list(numeric), dict.fromkeys(numeric, self._arrow.string())
-            ):
+            for batch in source.batches(BLOCK_ROWS, list(numeric), texts):
                 for name in numeric:
-                    for place, text in enumerate(batch.column(name).to_pylist()):
-                        if (
-                            text is not None
-                            and text.strip() not in source.nulls
-                            and not is_number(text, source.decimal)
-                        ):
-                            first = found.get(name, (row + place, text, 0))
-                            found[name] = (*first[:2], first[2] + 1)
+                    for place, text in enumerate(batch.column(name).to_pylist(), row):
+                        if (text or "").strip() not in source.nulls and not is_number(text, source.decimal):
+                            found.setdefault(name, []).append((place, text))
                 row += batch.num_rows
         except (self._arrow.ArrowException, OSError, ValueError, KeyError):
             return  # it is not even a table
-        for name, (first_row, text, count) in found.items():
-            raise InputError(not_numbers(self.name, name, numeric[name], text, first_row, count))
+        for name, odd in found.items():
+            raise InputError(not_numbers(self.name, name, numeric[name], odd[0][1], odd[0][0], len(odd)))
 
     def note(self, findings: Findings) -> None:
         """Say which columns with the name of a role were not taken for it."""
@@ -174,20 +250,16 @@ class TableReader(Reader):
             message = f"not read: {listing(names)}; if that is meant, map it, {role}={','.join(names)}"
             findings.add("warning", role, message)
         roles = [role for role in self._roles if role not in ("next_observations", "episode", "time")]
-        for k, role in enumerate(roles):
-            for other in roles[k + 1 :]:
-                both = sorted(set(self._roles[role]) & set(self._roles[other]))
-                if both:
-                    findings.add("warning", role, f"and {other} are both read from {listing(both)}")
+        for role, other in combinations(roles, 2):
+            if both := sorted(set(self._roles[role]) & set(self._roles[other])):
+                findings.add("warning", role, f"and {other} are both read from {listing(both)}")
         for encoding in self._coding.encodings:
             if len({value.lower() for value in encoding.values}) < len(encoding.values):
                 alike = f"has values that differ in capitals only: {listing(encoding.values)}"
                 findings.add("warning", "observations", f"the column {encoding.name!r} {alike}")
         if self._restarts:
-            message = (
-                "the labels begin again in every file of the folder: those of each file count by themselves"
-            )
-            findings.add("warning", "episode", message)
+            message = "the labels begin again in every file of the folder: those of each file count by"
+            findings.add("warning", "episode", f"{message} themselves")
 
     # -- types -----------------------------------------------------------------------------------------------
 
@@ -252,14 +324,11 @@ class TableReader(Reader):
         return Column(rows, () if len(names) == 1 else (len(names),), np.result_type(*dtypes))
 
     def _number_type(self, kind: Any) -> np.dtype[Any]:
-        if self._arrow.types.is_duration(kind):
+        types = self._arrow.types
+        if types.is_duration(kind) or types.is_null(kind) or types.is_decimal(kind):  # null: NaN in every row
             return np.dtype(np.float64)
-        if self._arrow.types.is_temporal(kind):
+        if types.is_temporal(kind):
             return np.dtype("datetime64[ns]")
-        if kind == self._arrow.null() or self._arrow.types.is_decimal(
-            kind
-        ):  # without any value: NaN in every row
-            return np.dtype(np.float64)
         try:
             found: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
         except (NotImplementedError, TypeError):
@@ -267,8 +336,7 @@ class TableReader(Reader):
         return found
 
     def _first_value(self, name: str, part: int) -> str:
-        batches = self._source.batches(1, [name], part=part)
-        batch = self._guard(lambda: next(batches, None))
+        batch = self._guard(lambda: next(self._source.batches(1, [name], part=part), None))
         return "" if batch is None or batch.num_rows == 0 else str(batch.column(name)[0].as_py())
 
     def _first_list_width(self, name: str) -> int:
@@ -285,23 +353,18 @@ class TableReader(Reader):
         for part in range(self._source.parts) if self._restarts else (None,):
             for block in self._blocks(rows, part):
                 if part is not None:
-                    labels = [
-                        None if label is None else f"{part}/{label}" for label in block["episode"].tolist()
-                    ]
-                    block["episode"] = np.array(labels, dtype=object)
+                    labels = block["episode"].tolist()
+                    own = [None if label is None else f"{part}/{label}" for label in labels]
+                    block["episode"] = np.array(own, dtype=object)
                 yield block
 
     def _blocks(self, rows: int, part: int | None) -> Iterator[dict[str, NDArray[Any]]]:
         wanted = list(dict.fromkeys(name for names in self._roles.values() for name in names))
         batches = self._guard(lambda: self._source.batches(rows, wanted, self._read_types(), part))
-        while True:
-            batch = self._guard(lambda: next(batches, None))
-            if batch is None:
-                return
+        while (batch := self._guard(lambda: next(batches, None))) is not None:
             if batch.num_rows:
-                yield self._guard(
-                    lambda batch=batch: {role: self._values(batch, role) for role in self._roles}
-                )
+                decoded = partial(self._values, batch)
+                yield self._guard(lambda values=decoded: {role: values(role) for role in self._roles})
 
     def _labels_restart(self) -> bool:
         """Whether the files of a folder number their episodes each by itself, rather than as one table.
