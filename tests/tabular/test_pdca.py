@@ -37,12 +37,9 @@ def test_more_rounds_shrink_the_gap() -> None:
 
 SETTINGS = {
     "per-sample": tab.PDCA(rounds=25, weights=tab.PerSampleBox()),
-    "normalised": tab.PDCA(rounds=25, weights=tab.NormalisedBox()),
     "l2": tab.PDCA(rounds=10, weights=tab.L2Ball()),
-    "list": tab.PDCA(rounds=25, weights=tab.FiniteList(np.random.default_rng(0).random((5, 4, 3)) * 3)),
     "aggregation": tab.PDCA(rounds=25, values=tab.aggregation([0, 1, 1, 2], 3)),
     "exponentiated": tab.PDCA(rounds=25, dual="exponentiated_gradient"),
-    "projected": tab.PDCA(rounds=25, dual="projected_gradient"),
     "minimax": tab.PDCA(rounds=25, estimator="minimax"),
     "uniform": tab.PDCA(rounds=25, mixture="uniform"),
     "lp": tab.PDCA(rounds=25, mixture="lp", confidence=1.0),

@@ -41,7 +41,6 @@ QUICK: dict[str, tab.Algorithm] = {
     "plugin": tab.PlugIn(),
     "acrab": tab.ACrab(rounds=20),
     "mabo": tab.MABO(),
-    "mabo-linear": tab.MABO(values=tab.aggregation([0, 1, 1, 2], A), restarts=3, rounds=5),
     "prorl": tab.PRORL(),
 }
 
@@ -349,16 +348,6 @@ def test_mabo_is_the_optimal_policy_of_the_empirical_model(seed: int) -> None:
     J = tab.evaluate(data, policy, data.reward[None], "low")[0, 0]
     everything = np.array(list(deterministic_policies(3, 2)))
     assert pytest.approx(tab.evaluate(data, everything, data.reward[None], "low").max(), abs=1e-8) == J
-
-
-def test_mabo_with_one_feature_per_pair_finds_the_same_value() -> None:
-    data = sampled(binding_cmdp(2), 5000, 2)
-    linear = tab.MABO(values=tab.Linear(np.eye(S * A).reshape(S, A, S * A)), restarts=4).run(data)
-    J = [
-        tab.evaluate(data, r.policy.members, data.reward[None], "low")[0, 0]
-        for r in (linear, tab.MABO().run(data))
-    ]
-    assert J[0] == pytest.approx(J[1], abs=1e-3)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -36,16 +36,13 @@ from slater.tabular.result import Presets, Result, data_driven_bound
 class COptiDICE(Presets):
     """Settings of tabular COptiDICE; the preset `paper` is as in the PDCA authors' experiment.
 
-    Attributes:
-        variant: `vanilla`, or `conservative` with the cost upper bound (one cost only).
-        alpha: strength of the chi-square regulariser, in units of the reward. None: `1 / sqrt(n)`,
-            between the `.1` of the PDCA authors (too strong for large n) and the COptiDICE authors'
-            one over the number of trajectories.
-        epsilon: radius of the KL ball of the conservative variant; None: `.1 / n`, after its authors.
-        unseen: what follows a pair without data (see `Counts.model`); `uniform` is the PDCA authors' choice.
-        bisections: of the conservative variant's multiplier in `[0, max_multiplier]`.
-        max_multiplier: upper end of that interval.
-
+    variant: `vanilla`, or `conservative` with the cost upper bound (one cost only).
+    alpha: strength of the chi-square regulariser, in units of the reward. None: `1 / sqrt(n)`, between the
+    `.1` of the PDCA authors (too strong for large n) and the COptiDICE authors' one over the number of
+    trajectories.
+    epsilon: radius of the KL ball of the conservative variant; None: `.1 / n`, after its authors.
+    unseen: what follows a pair without data (see `Counts.model`); `uniform` is the PDCA authors' choice.
+    bisections: of the conservative variant's multiplier in `[0, max_multiplier]`.
     """
 
     variant: Literal["vanilla", "conservative"] = "vanilla"
@@ -68,26 +65,22 @@ class COptiDICE(Presets):
         reference /= reference.sum()
         bound, _, notes = data_driven_bound(data, data.limits)
         check_choice("variant", self.variant, ("vanilla", "conservative"))
-        if self.variant == "vanilla":
-            solve, iterations = self._vanilla, 1
-        else:
-            if data.num_costs != 1:
-                raise InputError(f"conservative COptiDICE knows one cost; this problem has {data.num_costs}.")
-            solve, iterations = self._conservative, self.bisections
+        iterations = 1 if self.variant == "vanilla" else self.bisections
+        if self.variant == "conservative" and data.num_costs != 1:
+            raise InputError(f"conservative COptiDICE knows one cost; this problem has {data.num_costs}.")
         try:
-            w, multipliers = solve(data, model, reference, alpha)
+            w, multipliers = self._solved(data, model, reference, alpha)
         except Infeasible as error:
             # the empirical problem is out of reach: aim at the smallest cost that it can reach
             reachable = model.with_limits(np.maximum(error.costs, model.limits) * (1 + 1e-6) + 1e-9)
-            w, multipliers = solve(data, reachable, reference, alpha)
+            w, multipliers = self._solved(data, reachable, reference, alpha)
             notes = (*notes, "the limits were relaxed to what the empirical model can reach")
         policy = normalise_policy((w * reference).reshape(model.reward.shape))[: data.num_states]
         return Result("coptidice", Mixture.single(policy), multipliers, bound, iterations, notes)
 
-    def _vanilla(self, data: Counts, model: CMDP, reference: Float, alpha: float) -> tuple[Float, Float]:
-        return solve_occupancy_qp(model, reference, model.reward.ravel(), alpha, model.limits)
-
-    def _conservative(self, data: Counts, model: CMDP, reference: Float, alpha: float) -> tuple[Float, Float]:
+    def _solved(self, data: Counts, model: CMDP, reference: Float, alpha: float) -> tuple[Float, Float]:
+        if self.variant == "vanilla":
+            return solve_occupancy_qp(model, reference, model.reward.ravel(), alpha, model.limits)
         epsilon = 0.1 / data.size if self.epsilon is None else self.epsilon
         target = float(model.limits[0]) / model.horizon
         low, high = 0.0, self.max_multiplier

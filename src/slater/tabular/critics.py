@@ -26,14 +26,9 @@ class Critics:
     Large problems with `Box` and tabular F are solved by their structure; small ones keep the simplex method,
     bit for bit.
 
-    Args:
-        data: the dataset.
-        utilities: U_j, `(m, S, A)`: the reward or costs.
-        signs: of each: +1 pessimistic for a reward, -1 pessimistic for a cost, 0 no advantage term.
-        weights: the class W.
-        values: the class F.
-        weight: of the Bellman error; 2 in the paper.
-
+    utilities: U_j, `(m, S, A)`, the reward or costs; signs: of each, +1 pessimistic for a reward, -1
+    pessimistic for a cost, 0 no advantage term; weights, values: the classes W and F; weight: of the Bellman
+    error, 2 in the paper.
     """
 
     def __init__(

@@ -45,16 +45,13 @@ def paper_cmdp(
         if costs not in MULTI_COST_LIMIT:
             raise InputError(f"there is no default limit for {costs} costs; give one (J-units).")
         limit = MULTI_COST_LIMIT[costs]
-    return _first_binding(
-        limit,
-        lambda: CMDP(
-            rng.dirichlet(np.ones(states), size=(states, actions)),
-            rng.random((states, actions)),
-            rng.beta(0.2, 0.2, size=(costs, states, actions)),
-            np.full(costs, limit),
-            discount,
-        ),
-    )
+
+    def draw() -> CMDP:
+        transition = rng.dirichlet(np.ones(states), size=(states, actions))
+        reward, cost = rng.random((states, actions)), rng.beta(0.2, 0.2, size=(costs, states, actions))
+        return CMDP(transition, reward, cost, np.full(costs, limit), discount)
+
+    return _first_binding(limit, draw)
 
 
 def _first_binding(limit: float, draw: Callable[[], CMDP]) -> CMDP:
@@ -112,25 +109,22 @@ def coptidice_cmdp(
         for a in range(actions):
             transition[s, a, rng.choice(absorbing, size=4, replace=False)] = rng.dirichlet(np.ones(4))
     transition[absorbing, :, absorbing] = 1.0
-    candidates = [_with_goal(transition, goal, H, discount) for goal in range(1, absorbing)]
-    none = np.zeros((0, states, actions))
-    P, R = min(candidates, key=lambda pair: CMDP(pair[0], pair[1], none, [], discount).solve().J_R)
+
+    def with_goal(goal: int) -> CMDP:
+        P, R = transition.copy(), np.zeros((states, actions))
+        P[goal] = np.eye(states)[absorbing]
+        R[goal] = H
+        return CMDP(P, R, np.zeros((0, states, actions)), [], discount)
+
+    hardest = min(map(with_goal, range(1, absorbing)), key=lambda cmdp: cmdp.solve().J_R)
 
     def draw() -> CMDP:
         cost = rng.beta(0.2, 0.2, size=(states, actions))
         cost[np.arange(states), rng.integers(actions, size=states)] = 0.0
         cost[absorbing] = 0.0
-        return CMDP(P, R, cost[None], [limit], discount)
+        return CMDP(hardest.successors, hardest.reward, cost[None], [limit], discount)
 
     return _first_binding(limit, draw)
-
-
-def _with_goal(transition: Float, goal: int, value: float, discount: float) -> tuple[Float, Float]:
-    P, R = transition.copy(), np.zeros(transition.shape[:2])
-    P[goal] = 0.0
-    P[goal, :, -1] = 1.0
-    R[goal] = value
-    return P, R
 
 
 #: name on the command line -> generator
@@ -163,8 +157,8 @@ def coptidice_behaviour(cmdp: CMDP, solution: Solution | None = None, share: flo
     temperature = 1e-6
     while True:
         logits = Q / temperature
-        candidate = normalise_policy(np.exp(logits - logits.max(axis=1, keepdims=True)))
-        candidate = project_occupancy(cmdp, candidate)
+        softened = normalise_policy(np.exp(logits - logits.max(axis=1, keepdims=True)))
+        candidate = project_occupancy(cmdp, softened)
         if cmdp.returns(candidate)[0] <= target or temperature > 1e6:
             return candidate
         temperature /= 0.9
