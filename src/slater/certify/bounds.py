@@ -31,23 +31,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from scipy.special import betaincinv, ndtri
 
 from slater.errors import InputError
-
-__all__ = [
-    "Above",
-    "Below",
-    "Interval",
-    "Strategy",
-    "betting_lower",
-    "betting_upper",
-    "lower_of",
-    "reached",
-    "share_lower",
-    "share_upper",
-    "upper_of",
-]
 
 F64 = NDArray[np.float64]
 
@@ -251,15 +237,11 @@ def _check_share(hits: int, draws: int, error: float) -> None:
 
 def share_upper(hits: int, draws: int, error: float) -> float:
     """Upper bound of Clopper and Pearson on a probability of which `hits` of `draws` came true."""
-    from scipy.special import betaincinv
-
     _check_share(hits, draws, error)
     return 1.0 if hits == draws else float(betaincinv(hits + 1, draws - hits, 1.0 - error))
 
 
 def share_lower(hits: int, draws: int, error: float) -> float:
     """Lower bound of Clopper and Pearson on a probability of which `hits` of `draws` came true."""
-    from scipy.special import betaincinv
-
     _check_share(hits, draws, error)
     return 0.0 if hits == 0 else float(betaincinv(hits, draws - hits + 1, error))

@@ -97,8 +97,9 @@ def judge_propensities(
     rates = np.zeros(len(names)) if unlived is None else np.asarray(unlived, dtype=np.float64)
     most = np.maximum(np.asarray(largest_step_cost, dtype=np.float64), rates)
     seen = data.costs.max(axis=0).astype(np.float64)
-    if (seen > np.asarray(largest_step_cost) * (1 + 1e-6)).any():
-        i = int((seen > np.asarray(largest_step_cost) * (1 + 1e-6)).argmax())
+    above = seen > np.asarray(largest_step_cost) * (1 + 1e-6)
+    if above.any():
+        i = int(above.argmax())
         raise InputError(
             f"a step costs {seen[i]:g} of {names[i]}, more than the stated largest {largest_step_cost[i]:g}."
         )
@@ -209,9 +210,7 @@ def certify_propensities(
         unlived=rates.tolist(), horizon=T, largest=largest,
     )  # fmt: skip
     ceiling = ranges.largest(T, rates)
-    verdicts = []
-    for i, one in enumerate(found):
-        verdicts.append(under_range(one.at_most(float(ceiling[i])), ranges, i, T))
+    verdicts = tuple(under_range(v.at_most(float(ceiling[i])), ranges, i, T) for i, v in enumerate(found))
     R, why = largest_weight(data, episode_weights(data, policy, T).ratios, largest)
     heavy = [f"an action is at most {R:g} times as likely as in the log ({why})."] if why else []
     assumptions = (
@@ -222,4 +221,4 @@ def certify_propensities(
     )
     evidence = f"{int(data.episodes.complete.sum())} logged episodes with propensities."
     details = {"largest": ceiling.tolist()}
-    return Certificate(name, confidence, tuple(verdicts), candidates, evidence, assumptions, details)
+    return Certificate(name, confidence, verdicts, candidates, evidence, assumptions, details)

@@ -142,13 +142,12 @@ class Ranges:
 
     def condition(self, number: int, horizon: int) -> str:
         """What is taken for granted, as the end of a sentence that begins with "if"."""
-        parts = []
-        if math.isfinite(self.bounding[number]):
+        bounded, parts = math.isfinite(self.bounding[number]), []
+        if bounded:
             parts.append(f"no step costs more than {self.step[number]:g}")
         if math.isfinite(self.episode[number]):
-            parts.append(f"no episode more than {self.episode[number]:g}" if parts
-                         else f"no episode costs more than {self.episode[number]:g}")  # fmt: skip
-        if math.isfinite(self.bounding[number]):
+            parts.append(f"no episode {'' if bounded else 'costs '}more than {self.episode[number]:g}")
+        if bounded:
             parts.append(f"an episode has at most {horizon} step{'s' * (horizon > 1)}")
         return " and ".join(parts)
 
@@ -166,8 +165,5 @@ class Ranges:
 
     def notes(self) -> list[str]:
         """Who says so, one sentence per cost."""
-        return [
-            f"{name}: at most {most:g} a step ({source})."
-            for name, most, source in zip(self.names, self.step, self.sources, strict=True)
-            if math.isfinite(most)
-        ]
+        each = zip(self.names, self.step, self.sources, strict=True)
+        return [f"{x}: at most {most:g} a step ({who})." for x, most, who in each if math.isfinite(most)]
