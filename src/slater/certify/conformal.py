@@ -127,7 +127,10 @@ def calibration_gate(calibration: Calibration | None, kind: str, error: float) -
 
 def shipped_calibration(settings: Mapping[str, Any]) -> Calibration | None:
     """What comes with the package, if it was made with these settings."""
-    record = json.loads((resources.files("slater.certify") / "calibration.json").read_text())
+    file = resources.files("slater.certify") / "calibration.json"
+    if not file.is_file():
+        return None
+    record = json.loads(file.read_text())
     if record["settings"] != settings:
         return None
     return Calibration.of_tasks(list(record["tasks"].values()), record["settings"], record["said"])

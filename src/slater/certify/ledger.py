@@ -40,9 +40,8 @@ def enter(data: str | Path, fingerprint: str, policies: Sequence[str], candidate
     """
     path = ledger_path(data)
     if not os.access(path.parent, os.W_OK):
-        return Entry(
-            1.0, f"it is taken that no other policy was judged by this log: {path} cannot be written."
-        )
+        said = f"it is taken that no other policy was judged by this log: {path} cannot be written."
+        return Entry(_share(1), said)
     with locked(path, beside=True, wait=60.0):
         return _entered(path, fingerprint, policies, candidates)
 
@@ -72,11 +71,9 @@ def _entered(path: Path, fingerprint: str, policies: Sequence[str], candidates: 
     if known and entries[known[0]]["candidates"] >= candidates:
         number = known[0]
     else:
-        room = (
-            entry["candidates"] == candidates and len({*entry["policies"], *policies}) <= candidates
-            for entry in entries
-        )  # fmt: skip
-        number = next((k for k, fits in enumerate(room) if fits), len(entries))
+        alike = [k for k, entry in enumerate(entries) if entry["candidates"] == candidates]
+        room = (k for k in alike if len({*entries[k]["policies"], *policies}) <= candidates)
+        number = next(room, len(entries))
         if number == len(entries):
             entries.append({"candidates": candidates, "policies": []})
         entries[number]["policies"] = sorted(set(entries[number]["policies"]) | set(policies))
