@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -119,18 +119,18 @@ class _Group:
         self, members: list[tuple[Training, Any]], step: int, until: int, failures: dict[Path, str]
     ) -> list[tuple[Training, Any]]:
         """The members with their states after iteration `until`, without those that diverged."""
-        chunk, stack = _compile_together(self.algorithm, self.task), _stacked(members)
+        chunk, (keys, taus, stack) = _compile_together(self.algorithm, self.task), _stacked(members)
         with on_interrupt() as asked:
             while step < until and members:
                 phase, stop = members[0][0].next_stop(step)
                 stop = min(stop, until)
                 before = time.perf_counter()
-                constants = (self.source.at(step), stack.keys, stack.taus)
-                state, sums, bad = chunk(constants, stack.state, jnp.asarray(step), jnp.asarray(stop), phase)
+                constants = (self.source.at(step), keys, taus)
+                stack, sums, bad = chunk(constants, stack, jnp.asarray(step), jnp.asarray(stop), phase)
                 means = {name: np.asarray(total) / (stop - step) for name, total in sums.items()}
                 rate = (stop - step) / (time.perf_counter() - before)
                 step, alive = stop, []
-                for n, own in enumerate(_apart(state, len(members))):
+                for n, own in enumerate(_apart(stack, len(members))):
                     run, row = members[n][0], {name: float(mean[n]) for name, mean in means.items()}
                     try:
                         run.record(own, step, phase, row, int(bad[n]), rate)
@@ -146,26 +146,17 @@ class _Group:
                         f"stopped after {step} of {self.algorithm.config.steps} steps; all runs are saved, "
                         "and the same command goes on with them."
                     )
-                changed = len(alive) < len(members)
-                stack = _stacked(alive) if changed and alive else stack._replace(state=state)
+                if alive and len(alive) < len(members):
+                    keys, taus, stack = _stacked(alive)
                 members = alive
         return members
 
 
-class _Stack(NamedTuple):
-    """N runs on the device, every leaf with an axis N first."""
-
-    keys: Array
-    taus: Array
-    state: Any
-
-
-def _stacked(members: Sequence[tuple[Training, Any]]) -> _Stack:
-    return _Stack(
-        keys=jnp.stack([run.key for run, _ in members]),
-        taus=jnp.stack([jnp.asarray(run.task.tau) for run, _ in members]),
-        state=jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state for _, state in members)),
-    )
+def _stacked(members: Sequence[tuple[Training, Any]]) -> tuple[Array, Array, Any]:
+    """Keys, taus and states of N runs on the device, every leaf with an axis N first."""
+    keys = jnp.stack([run.key for run, _ in members])
+    taus = jnp.stack([jnp.asarray(run.task.tau) for run, _ in members])
+    return keys, taus, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state for _, state in members))
 
 
 @partial(jax.jit, static_argnums=1)

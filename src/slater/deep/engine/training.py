@@ -355,14 +355,10 @@ class Training:
     def _check(self, bad: int, row: Mapping[str, float]) -> None:
         if bad < 0:
             return
-        wrong = next(
-            (n for n, v in row.items() if n.startswith("loss/") and not abs(v) < EXPLOSION), "a loss"
-        )
-        last = (
-            f"the last good checkpoint is of step {self.folder.saved}"
-            if self.folder.saved > 0
-            else "there is no checkpoint yet"
-        )
+        losses = (name for name, x in row.items() if name.startswith("loss/") and not abs(x) < EXPLOSION)
+        wrong, last = next(losses, "a loss"), "there is no checkpoint yet"
+        if self.folder.saved > 0:
+            last = f"the last good checkpoint is of step {self.folder.saved}"
         raise DivergedError(
             f"{wrong} became NaN or larger than {EXPLOSION:g} at step {bad}; {last} in {self.folder.path}. "
             f"{self.algorithm.remedy}"
