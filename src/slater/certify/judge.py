@@ -69,10 +69,7 @@ def _limits(given: Sequence[Limit], origin: Origin, names: Sequence[str] | None)
 
 
 def certify(
-    policy: Any,
-    data: str | Path | Dataset | None = None,
-    limits: Limits = (),
-    **options: Any,
+    policy: Any, data: str | Path | Dataset | None = None, limits: Limits = (), **options: Any
 ) -> Certificate:
     """Whether a policy keeps its limits: pass, fail or abstain for each, with the bounds and the reasons.
 

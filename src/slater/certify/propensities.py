@@ -38,13 +38,7 @@ from slater.certify.verdict import (
     under_range,
     unit_notes,
 )
-from slater.certify.weights import (
-    Weights,
-    checked_propensities,
-    episode_weights,
-    largest_weight,
-    padded_rows,
-)
+from slater.certify.weights import Weights, checked_propensities, episode_weights, largest_weight, padded_rows
 from slater.data import Dataset
 from slater.errors import InputError
 from slater.limits import Limits, resolve_limits

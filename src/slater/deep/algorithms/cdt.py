@@ -350,9 +350,8 @@ class CDT(Algorithm[CDTConfig, CDTState]):
             value = -(likelihood + jnp.exp(state.log_beta) * H) + config.cost_weight * cost
             return value, (likelihood, H, cost)
 
-        net, opt, (value, (likelihood, H, cost)) = descend(
-            self.adam, loss, state.net, state.opt, has_aux=True
-        )
+        net, opt, (value, told) = descend(self.adam, loss, state.net, state.opt, has_aux=True)
+        likelihood, H, cost = told
         slope = jnp.exp(state.log_beta) * (H - target)  # d/d(log beta) of beta (H - target)
         update, opt_beta = self.adam_beta.update(slope, state.opt_beta)
         log_beta = jnp.clip(optax.apply_updates(state.log_beta, update), -10.0, 3.0)

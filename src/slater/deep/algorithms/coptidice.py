@@ -205,9 +205,8 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
 
         pi, opt_pi, value_pi = descend(self.adam_pi, loss_pi, state.pi, state.opt_pi)
 
-        now = jnp.concatenate(
-            [jnp.stack([jnp.mean(w), jnp.mean(w**2)]), jnp.mean(w[:, None] * costs, axis=0)]
-        )
+        counted = jnp.stack([jnp.mean(w), jnp.mean(w**2)])
+        now = jnp.concatenate([counted, jnp.mean(w[:, None] * costs, axis=0)])
         moments = polyak(state.moments, now, 0.01)
         metrics["loss/pi"] = value_pi
         metrics["weights/mean"] = moments[0]

@@ -187,10 +187,8 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
         game = replace(task, value_low=low[None], value_high=high[None])  # type: ignore[arg-type]
         utility = batch.u[:, :1] - batch.u[:, 1:] @ lam[:, None]
         best = jax.nn.one_hot(jnp.argmax(state.q_target.mlp(batch.s_next), axis=-1), task.action_dim)
-        before = ((state.q,), (state.q_target,), state.opt_q)
-        ((q,), (target,), opt), losses = self.fitted.update(
-            game, [0], before, batch._replace(u=utility), best
-        )
+        before, rows = ((state.q,), (state.q_target,), state.opt_q), batch._replace(u=utility)
+        ((q,), (target,), opt), losses = self.fitted.update(game, [0], before, rows, best)
         return replace(state, q=q, q_target=target, opt_q=opt, scale=self._scale(task, lam)), losses[0]
 
     def _evaluate(
@@ -206,10 +204,9 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
 
         before = (state.h, state.h_target, state.opt_h)
         before = jax.lax.cond(place == 0, fresh, lambda: before)
-        pi = self.policy(state)
-        (h, target, opt), losses = self.fitted.update(
-            task, range(1 + task.costs), before, batch, pi.choice(batch.s_next, key)
-        )
+        pi, utilities = self.policy(state), range(1 + task.costs)
+        a_next = pi.choice(batch.s_next, key)
+        (h, target, opt), losses = self.fitted.update(task, utilities, before, batch, a_next)
         pi_initial = pi.choice(batch.s0, key)
         now = jnp.stack([jnp.mean(critic(batch.s0, pi_initial)) for critic in target])
         # a mean over about the last eighth of the round's FQE

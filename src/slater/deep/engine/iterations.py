@@ -132,9 +132,7 @@ def run_iterations(
     early when every run is bad; the numbers of a run that is bad before others are not to be used.
     """
 
-    def body(
-        carry: tuple[Array, Any, dict[str, Array], Array],
-    ) -> tuple[Array, Any, dict[str, Array], Array]:
+    def body(carry: tuple[Array, Any, dict[str, Array], Array]) -> tuple[Array, Any, dict[str, Array], Array]:
         step, state, sums, bad = carry
         state, metrics = traced(step, state)
         losses = [value for name, value in metrics.items() if name.startswith("loss/")]

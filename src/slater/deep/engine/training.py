@@ -35,13 +35,7 @@ from slater.deep.engine.folder import (
     refuse_other_task,
     run_on,
 )
-from slater.deep.engine.iterations import (
-    EXPLOSION,
-    CompilingAhead,
-    blank_state,
-    compile_chunk,
-    initial_state,
-)
+from slater.deep.engine.iterations import EXPLOSION, CompilingAhead, blank_state, compile_chunk, initial_state
 from slater.deep.engine.sources import BatchSource, Shards, Whole, as_read, fits, row_bytes
 from slater.deep.task import Task
 from slater.disk import locked
