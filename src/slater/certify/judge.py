@@ -214,11 +214,11 @@ def _by_log(
         # a log in memory has a place for a ledger if it is that of the run
         there = known.held_out.fingerprint if known.held_out else known.fingerprint
         place = place if whole.fingerprint == there and Path(place).exists() else ""
-    entry = Entry(1.0, "")
+    entry = Entry(1, "")
     # what is not fitted decides nothing without propensities
     if place and (options["fit"] or whole.propensity is not None):
         entry = enter(place, whole.fingerprint, [one.identity for one in subjects], asked.candidates)
-    asked = replace(asked, share=entry.share)
+    asked = replace(asked, share=entry.share if entry.said else 1.0)
     found: dict[int, Certificate] = {}
     waiting: dict[tuple[Any, ...], list[int]] = {}
     parts: dict[int, Dataset] = {}

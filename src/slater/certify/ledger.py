@@ -21,10 +21,15 @@ FORMAT = "slater-ledger-1"
 
 
 class Entry(NamedTuple):
-    """Where a certificate stands in the ledger of its log: its share of the error, and a sentence on it."""
+    """Where a certificate stands in the ledger of its log: number, from 1, and a sentence on it."""
 
-    share: float
+    number: int
     said: str
+
+    @property
+    def share(self) -> float:
+        """Of the error."""
+        return 6.0 / (math.pi * self.number) ** 2
 
 
 def ledger_path(data: str | Path) -> Path:
@@ -41,14 +46,9 @@ def enter(data: str | Path, fingerprint: str, policies: Sequence[str], candidate
     path = ledger_path(data)
     if not os.access(path.parent, os.W_OK):
         said = f"it is taken that no other policy was judged by this log: {path} cannot be written."
-        return Entry(_share(1), said)
+        return Entry(1, said)
     with locked(path, beside=True, wait=60.0):
         return _entered(path, fingerprint, policies, candidates)
-
-
-def _share(number: int) -> float:
-    """Of the error, for the certificate of this number, from 1."""
-    return 6.0 / (math.pi * number) ** 2
 
 
 def _sound(logs: Any) -> bool:
@@ -78,6 +78,6 @@ def _entered(path: Path, fingerprint: str, policies: Sequence[str], candidates: 
             entries.append({"candidates": candidates, "policies": []})
         entries[number]["policies"] = sorted(set(entries[number]["policies"]) | set(policies))
         write_json(path, {"format": FORMAT, "logs": logs})
-    share = _share(number + 1)
+    share = Entry(number + 1, "").share
     said = f"certificate {number + 1} on this log, which gets {share:.0%} of the error ({path.name})."
-    return Entry(share, said)
+    return Entry(number + 1, said)

@@ -57,66 +57,55 @@ def assemble(
     base = pairs + S + d
 
     # delta = select f - gamma follow V - u, as a matrix over the columns (f, V, theta)
-    select = sparse.csr_array(
-        (np.ones(len(atoms.pair)), (np.arange(len(atoms.pair)), atoms.pair)), (len(atoms.pair), pairs)
-    )
-    delta = sparse.csr_array(
-        sparse.hstack([select, -data.discount * atoms.follow, sparse.csr_array((len(atoms.pair), d))])
-    )
+    m = len(atoms.pair)
+    select = sparse.csr_array((np.ones(m), (np.arange(m), atoms.pair)), (m, pairs))
+    parts = [select, -data.discount * atoms.follow, sparse.csr_array((m, d))]
     u = utility.ravel()[atoms.pair]
-    extra, rows, row_lower, row_upper = _weight_rows(weights, delta, u, atoms)
-
-    definition = sparse.hstack(
-        [sparse.csr_array((S, pairs)), sparse.eye_array(S), sparse.csr_array((S, d + len(extra)))]
-    )
-    blocks, lows, ups = [definition], [np.zeros(S)], [np.zeros(S)]
+    rows, row_lower, row_upper = _weight_rows(weights, sparse.csr_array(sparse.hstack(parts)), u, atoms)
+    extra = rows.shape[1] - base
+    rest = sparse.csr_array((S, extra))
+    blocks = [[sparse.csr_array((S, pairs)), sparse.eye_array(S), sparse.csr_array((S, d)), rest]]
     if d:
-        tie = [sparse.eye_array(pairs), sparse.csr_array((pairs, S)), -sparse.csr_array(features)]
-        blocks.append(sparse.hstack([*tie, sparse.csr_array((pairs, len(extra)))]))
-        lows.append(np.zeros(pairs))
-        ups.append(np.zeros(pairs))
-    blocks.append(rows)
+        blocks.append([sparse.eye_array(pairs), None, -sparse.csr_array(features), None])
+    defined = sparse.block_array(blocks)
+    zeros = np.zeros(defined.shape[0])
 
     # scaling the objective by the number of pairs keeps its coefficients near one at any size
     rho = data.distribution
-    cost = np.zeros(base + len(extra))
+    cost = np.zeros(base + extra)
     cost[:pairs] = sign * (TIE_BREAK * ~data.seen - rho).ravel()
     cost[pairs : pairs + S] = sign * rho.sum(axis=1)
     cost[-1] = weight
     free = np.full(d, np.inf)
     return Program(
         cost * pairs,
-        np.concatenate([np.full(pairs + S, low), -free, extra]),
-        np.concatenate([np.full(pairs + S, high), free, np.full(len(extra), np.inf)]),
-        sparse.csr_array(sparse.vstack(blocks)),
-        np.concatenate([*lows, row_lower]),
-        np.concatenate([*ups, row_upper]),
+        np.concatenate([np.full(pairs + S, low), -free, np.zeros(extra)]),
+        np.concatenate([np.full(pairs + S, high), free, np.full(extra, np.inf)]),
+        sparse.csr_array(sparse.vstack([defined, rows])),
+        np.concatenate([zeros, row_lower]),
+        np.concatenate([zeros, row_upper]),
     )
 
 
 def _weight_rows(
     weights: WeightClass, delta: sparse.csr_array, u: Float, atoms: Atoms
-) -> tuple[Float, Any, Float, Float]:
-    """The rows that make the last variable t at least E_D: lower bounds of W's variables, rows, bounds.
+) -> tuple[Any, Float, Float]:
+    """The rows that make the last variable t at least E_D, with their bounds; W's variables are from 0 on.
 
     `delta` maps (f, V, theta) to the residuals plus `u`.
     """
     if isinstance(weights, L2Ball):  # the cone rows are added by the conic solver
-        return np.zeros(1), sparse.csr_array((0, delta.shape[1] + 1)), np.zeros(0), np.zeros(0)
+        return sparse.csr_array((0, delta.shape[1] + 1)), np.zeros(0), np.zeros(0)
     # p >= delta, p >= 0;  bound * sum mass p <= t;  bound * (sum mass p - E delta) <= t
     m, mass, bound = len(u), atoms.mass, weights.bound
-    mean, row = sparse.csr_array((mass @ delta)[None]), sparse.csr_array(mass[None])
+    mean, row = sparse.csr_array((mass @ delta)[None]), bound * sparse.csr_array(mass[None])
     minus = sparse.csr_array([[-1.0]])
-    rows = sparse.vstack(
-        [
-            sparse.hstack([-delta, sparse.eye_array(m), sparse.csr_array((m, 1))]),
-            sparse.hstack([sparse.csr_array(mean.shape), bound * row, minus]),
-            sparse.hstack([-bound * mean, bound * row, minus]),
-        ]
+    rows = sparse.block_array(
+        [[-delta, sparse.eye_array(m), None], [None, row, minus], [-bound * mean, row, minus]]
     )
     low = np.concatenate([-u, [-np.inf, -np.inf]])
     high = np.concatenate([np.full(m, np.inf), [0.0, -bound * float(mass @ u)]])
-    return np.zeros(m + 1), rows, low, high
+    return rows, low, high
 
 
 class Simplex:
@@ -176,9 +165,7 @@ class Conic:
         atoms = Atoms.of(data, weights)
         root = weights.radius * np.sqrt(atoms.mass)
         count, width = len(root), len(program.cost)
-        select = sparse.csr_array(
-            (root, (np.arange(count), atoms.pair)), shape=(count, data.num_states * data.num_actions)
-        )
+        select = sparse.csr_array((root, (np.arange(count), atoms.pair)), shape=(count, data.seen.size))
         follow = -data.discount * sparse.diags_array(root) @ atoms.follow
         rest = sparse.csr_array((count, width - select.shape[1] - follow.shape[1]))
         body = sparse.hstack([select, follow, rest])
