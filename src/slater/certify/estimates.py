@@ -195,7 +195,11 @@ def certify_candidates(
         said = asked(
             data, list(policies.values()), per_episode.tolist(), gamma or 0.99, settings, cache, classes
         )
-        gates.append(_hidden(said.past))
+        more = "no more than the observation."
+        if said.past:
+            more = f"more of {' and of '.join(said.past)} than the observation does, so that no estimate can "
+            more += "be right: add to the observations what they hide."
+        gates.append(Gate("nothing hidden", not said.past, f"what came before in an episode says {more}"))
     found = []
     for number, (name, kind) in enumerate(zip(policies, classes, strict=True)):
         class_ = kind or "played"
@@ -214,16 +218,6 @@ def certify_candidates(
             )
         )  # fmt: skip
     return found
-
-
-def _hidden(past: Sequence[str]) -> Gate:
-    said = "no more than the observation."
-    if past:
-        said = (
-            f"more of {' and of '.join(past)} than the observation does, so that no estimate can be right: "
-        )
-        said += "add to the observations what they hide."
-    return Gate("nothing hidden", not past, f"what came before in an episode says {said}")
 
 
 def _assumed(calibration: Calibration | None, kind: str, candidates: int) -> tuple[str, ...]:

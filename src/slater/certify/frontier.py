@@ -132,7 +132,7 @@ def _check_margin(margin: float) -> None:
         raise InputError(f"the margin is {margin:g}; it is a share of the limit, at least 0 and below 1.")
 
 
-def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations: float = 1.0) -> Point:
+def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0) -> Point:
     """The best mixture of the pool within `limits` less the share `margin`, by bounds."""
     given = np.asarray(limits, dtype=np.float64)
     if given.shape != (len(pool.cost_names),):
@@ -141,7 +141,7 @@ def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations:
             "give one for each."
         )
     _check_margin(margin)
-    reward, costs = pool.bounds(deviations)
+    reward, costs = pool.bounds(1.0)
     mean_reward, mean_costs = pool.bounds(0.0)
     if pool.covariance is None:
         unit = np.maximum(given, 1e-3 * np.maximum(np.abs(costs).max(axis=0), 1e-12))
@@ -149,9 +149,9 @@ def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations:
         spread = best.weights @ np.column_stack([mean_reward - reward, costs - mean_costs])
     else:
         means = np.column_stack([mean_reward, mean_costs])
-        best = robust_mixture(means, pool.covariance, given * (1.0 - margin), (deviations, deviations))
+        best = robust_mixture(means, pool.covariance, given * (1.0 - margin), (1.0, 1.0))
         joint = np.einsum("a,uab,b->u", best.weights, pool.covariance, best.weights)
-        spread = deviations * np.sqrt(np.maximum(joint, 0.0))
+        spread = np.sqrt(np.maximum(joint, 0.0))
     each = zip(pool.candidates, best.weights, strict=True)
     chosen = {candidate.name: float(weight) for candidate, weight in each if weight > 0}
     within = best.excess <= 1e-9

@@ -53,17 +53,6 @@ FEWEST_EFFECTIVE, SMALLEST_SHARE = 50.0, 0.02
 LARGEST_PRODUCT = 1e6
 
 
-def _whole(data: Dataset, horizon: int) -> Gate:
-    """Whether every episode ended or reached the horizon: the cost of one that was cut off is not known."""
-    table = data.episodes
-    cut = int((table.complete & ~table.terminated & (table.lengths < horizon)).sum())
-    return Gate(
-        "whole episodes", cut == 0,
-        f"{cut} of {int(table.complete.sum())} episodes were cut off before {horizon} steps"
-        + ("." if cut == 0 else ", so that their costs are not known; state the horizon, or mark true ends."),
-    )  # fmt: skip
-
-
 def judge_propensities(
     data: Dataset,
     policy: Any,
@@ -85,7 +74,11 @@ def judge_propensities(
     T = horizon or data.horizon
     weights = episode_weights(data, policy, T)
     mixed = weights.mixed
-    gates = [_whole(data, T), checked_propensities(data, weights.ratios)]
+    table = data.episodes
+    cut = int((table.complete & ~table.terminated & (table.lengths < T)).sum())
+    so = "." if cut == 0 else ", so that their costs are not known; state the horizon, or mark true ends."
+    said = f"{cut} of {int(table.complete.sum())} episodes were cut off before {T} steps{so}"
+    gates = [Gate("whole episodes", cut == 0, said), checked_propensities(data, weights.ratios)]
     R, _ = largest_weight(data, weights.ratios, largest)
     alive = np.arange(T)[None, :] < weights.lengths[:, None]
     rates = np.zeros(len(names)) if unlived is None else np.asarray(unlived, dtype=np.float64)

@@ -30,6 +30,9 @@ from slater.tabular.dual import ExponentiatedGradient
 from slater.tabular.mixture import Mixture
 from slater.tabular.result import Presets, Result, data_driven_bound
 
+#: of fitted Q at most
+SWEEPS = 1000
+
 
 class FittedQ:
     """Fitted Q iteration and evaluation on a dataset, for tabular or linear F.
@@ -40,9 +43,8 @@ class FittedQ:
     a projection and is iterated, and pairs without data take what the features say.
     """
 
-    def __init__(self, data: Counts, values: ValueClass, *, pessimistic: bool = True, sweeps: int = 1000):
+    def __init__(self, data: Counts, values: ValueClass, *, pessimistic: bool = True):
         self._data = data
-        self._sweeps = sweeps
         self._pessimistic = pessimistic
         self._projection: Float | None = None
         self._greedy = np.zeros(data.num_states, dtype=np.int64)
@@ -57,7 +59,7 @@ class FittedQ:
         if self._projection is not None:
             return self._sweep(self._projection, utility, None, box)
         eye = np.eye(self._data.num_actions)
-        for _ in range(self._sweeps):
+        for _ in range(SWEEPS):
             Q = self._solve(eye[self._greedy], utility, worst)
             better = improved(Q, self._greedy)
             if better is None:
@@ -83,7 +85,7 @@ class FittedQ:
     ) -> Float:
         data = self._data
         Q = np.zeros_like(utility)
-        for _ in range(self._sweeps):
+        for _ in range(SWEEPS):
             V = Q.max(axis=1) if policy is None else np.einsum("sa,sa->s", policy, Q)
             target = utility + data.successors.lookahead(V, data.discount)
             new = np.clip((projection @ target.ravel()).reshape(Q.shape), *box)

@@ -41,10 +41,13 @@ def pair_errors(data: Counts, utilities: Float) -> Float:
     two visits; a row that was seen once has that mean. Rows that borrowed visits from their state
     (`pooling`) have the standard deviation of their posterior. Zero where there are no data.
     """
-    N = np.where(data.seen, data.pair_counts, 1.0)
+    N, rows = np.where(data.seen, data.pair_counts, 1.0), data.successors.rows
     errors = []
-    for V in _behaviour_values(data, utilities):
-        variance = _variances(data, V)
+    for utility in utilities:
+        policy, U_pi = data.behaviour * data.seen, np.einsum("sa,sa->s", data.behaviour * data.seen, utility)
+        # nothing follows a state without data; episodes that end have value 0
+        V = data.successors.values(policy, U_pi, data.discount)
+        variance = np.maximum((rows @ V**2).reshape(N.shape) - (rows @ V).reshape(N.shape) ** 2, 0.0)
         if data.borrowed:
             errors.append(data.discount * np.sqrt(variance / (N + data.borrowed + 1.0)))
             continue
@@ -54,20 +57,6 @@ def pair_errors(data: Counts, utilities: Float) -> Float:
         pooled = float(np.sum(weights * unbiased) / max(float(weights.sum()), 1.0))
         errors.append(data.discount * np.sqrt((pooled + N * variance) / N / N))
     return np.where(data.seen, np.array(errors), 0.0)
-
-
-def _behaviour_values(data: Counts, utilities: Float) -> Float:
-    """V of the behaviour policy on the empirical model, `(m, S)`; nothing follows a state without data."""
-    policy = data.behaviour * data.seen
-    expected = [np.einsum("sa,sa->s", policy, utility) for utility in utilities]
-    return np.array([data.successors.values(policy, U_pi, data.discount) for U_pi in expected])
-
-
-def _variances(data: Counts, V: Float) -> Float:
-    """Variance of the next state's value in each row of Phat, `(S, A)`; episodes that end have value 0."""
-    shape = data.pair_counts.shape
-    mean = (data.successors.rows @ V).reshape(shape)
-    return np.maximum((data.successors.rows @ V**2).reshape(shape) - mean**2, 0.0)
 
 
 def pessimistic(data: Counts, strength: float) -> Counts:

@@ -127,17 +127,13 @@ class Shards:
             )
         self.steps = max(1, math.ceil(self.rows / batch_size))
         self._dataset, self._problem, self._seed = dataset, task, seed
-        self._initial = jnp.asarray(normalised(self._first_observations(), task))
+        first, episodes = dataset, len(dataset.episodes)
+        if episodes > MOST_INITIAL:
+            first = dataset.subset(np.random.default_rng(seed).choice(episodes, MOST_INITIAL, replace=False))
+        self._initial = jnp.asarray(normalised(first.initial_observations, task))
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shard")
         self._next: tuple[int, Future[Data]] | None = None
         self._now: tuple[int, Data] | None = None
-
-    def _first_observations(self) -> NDArray[np.float32]:
-        episodes = len(self._dataset.episodes)
-        if episodes <= MOST_INITIAL:
-            return self._dataset.initial_observations
-        chosen = np.random.default_rng(self._seed).choice(episodes, MOST_INITIAL, replace=False)
-        return self._dataset.subset(chosen).initial_observations
 
     def at(self, step: int) -> Data:
         """The shard of iteration `step`; the one after it is begun in the background."""
