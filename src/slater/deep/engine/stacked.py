@@ -12,7 +12,7 @@ import dataclasses
 import json
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ from jax import Array
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.engine.folder import algorithm_of, run_on
-from slater.deep.engine.iterations import initial_state, iteration, run_iterations, with_tau
+from slater.deep.engine.iterations import Chunk, initial_state, iteration, run_iterations, with_tau
 from slater.deep.engine.sources import fits
 from slater.deep.engine.training import DivergedError, Interrupted, Training, Watcher, held, open_data
 from slater.deep.task import Task
@@ -165,9 +165,7 @@ def _apart(state: Any, count: int) -> list[Any]:
     return [jax.tree.map(operator.itemgetter(n), state) for n in range(count)]
 
 
-def _compile_together(
-    algorithm: Algorithm[Any, Any], task: Task
-) -> Callable[..., tuple[Any, dict[str, Array], Array]]:
+def _compile_together(algorithm: Algorithm[Any, Any], task: Task) -> Chunk:
     """Iterations [start, stop) of one phase for N runs, whose states, keys and taus are stacked.
 
     Gives the states, sums of metrics, (N,) each, and each run's first bad step or -1. A run that is bad

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from slater.deep import checkpoint
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import on_device
 from slater.deep.compiled import keep_compiled
+from slater.deep.engine import iterations
 from slater.deep.engine.contract import exported
 from slater.deep.engine.finish import finish
 from slater.deep.engine.folder import (
@@ -35,7 +36,7 @@ from slater.deep.engine.folder import (
     refuse_other_task,
     run_on,
 )
-from slater.deep.engine.iterations import EXPLOSION, CompilingAhead, blank_state, compile_chunk, initial_state
+from slater.deep.engine.iterations import EXPLOSION, Chunk, CompilingAhead
 from slater.deep.engine.sources import BatchSource, Shards, Whole, as_read, fits, row_bytes
 from slater.deep.task import Task
 from slater.disk import locked
@@ -246,11 +247,11 @@ class Training:
 
     def _loop(self) -> Any:
         """The state after the last iteration."""
-        chunk, steps = compile_chunk(self.algorithm, self.task), self.algorithm.config.steps
+        chunk, steps = iterations.compile_chunk(self.algorithm, self.task), self.algorithm.config.steps
         ahead = self._compiling(chunk)
         interrupted = False
         try:
-            state, step = self.begin(initial_state(self.algorithm, self.task, self.key))
+            state, step = self.begin(iterations.initial_state(self.algorithm, self.task, self.key))
             with on_interrupt() as asked:
                 while step < steps and not interrupted:
                     phase, stop = self.next_stop(step)
@@ -273,7 +274,7 @@ class Training:
             raise Interrupted(f"stopped after {step} of {steps} steps; resume {path} to go on.", path)
         return state
 
-    def _compiling(self, chunk: Callable[..., Any]) -> CompilingAhead:
+    def _compiling(self, chunk: Chunk) -> CompilingAhead:
         """A thread that compiles the phases of a new run; one that goes on has most of them behind it."""
         if self.folder.has_checkpoint:
             return CompilingAhead(chunk, (None, self.key), None, ())
@@ -281,7 +282,7 @@ class Training:
         while step < self.algorithm.config.steps:
             phase, step = self.algorithm.phase(step)
             phases[phase] = None
-        blank = blank_state(self.algorithm, self.task, self.key)
+        blank = iterations.blank_state(self.algorithm, self.task, self.key)
         return CompilingAhead(chunk, (self.source.at(0), self.key), blank, tuple(phases))
 
     def begin(self, initial: Any) -> tuple[Any, int]:
