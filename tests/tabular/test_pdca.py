@@ -42,7 +42,7 @@ SETTINGS = {
     "exponentiated": tab.PDCA(rounds=25, dual="exponentiated_gradient"),
     "minimax": tab.PDCA(rounds=25, estimator="minimax"),
     "uniform": tab.PDCA(rounds=25, mixture="uniform"),
-    "lp": tab.PDCA(rounds=25, mixture="lp", confidence=1.0),
+    "lp": tab.PDCA(rounds=25, mixture="lp"),
     "paper": tab.PDCA.preset("paper", rounds=25, multiplier_bound=20.0),
     "nearly-feasible": tab.PDCA(rounds=25, mode="nearly-feasible"),
     "any-comparator": tab.PDCA(rounds=25, mode="any-comparator"),

@@ -71,7 +71,6 @@ class PDCA(Presets):
     over F and W.
     mixture: how the members are weighted; the paper's is uniform. None: `tail`, or `lp` on large problems and
     in the mode exactly-feasible, where it puts the estimated costs on the tightened limits.
-    confidence: for `mixture="lp"`, standard errors added to each member's estimated costs.
     mode: None, or the theorem that sets B and the tightening; epsilon, delta, phi: its tolerance (J-units,
     see `theory.make_plan`), probability of failure, and Slater margin, normalised; None estimates phi.
     """
@@ -88,7 +87,6 @@ class PDCA(Presets):
     dual_step: float = 0.2
     estimator: str = "model"
     mixture: MixtureRule | None = None
-    confidence: float = 0.0
     mode: Mode | None = None
     epsilon: float | None = None
     delta: float = 0.01
@@ -161,7 +159,7 @@ class PDCA(Presets):
             if progress is not None:
                 progress(k + 1)
 
-        policy, master = mix(data, members, tau, output, self.confidence)
+        policy, master = mix(data, members, tau, output)
         mean = policy.weights @ multipliers if master is None else master
         trace = {"multipliers": multipliers, "estimated_costs": estimates, "critic_gap": gaps}
         if plan is not None and plan.required_rounds > rounds:
