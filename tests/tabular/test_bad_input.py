@@ -5,6 +5,7 @@ import pytest
 
 from slater import tabular as tab
 from slater.errors import InputError
+from slater.tabular.files import load_problem
 
 from .problems import random_cmdp, sampled
 
@@ -221,3 +222,8 @@ def test_the_weights_of_a_mixture_are_probabilities(weights: list[float], named:
 def test_an_unknown_choice_for_unseen_pairs_is_refused() -> None:
     data = sampled(random_cmdp(1), 100, 1)
     refused(lambda: data.model("hopeful"), "hopeful")  # type: ignore[arg-type]
+
+
+def test_a_file_with_one_array_is_no_problem(tmp_path) -> None:
+    np.save(tmp_path / "one.npy", np.ones(3))
+    refused(lambda: load_problem(tmp_path / "one.npy"), "single array")
