@@ -80,10 +80,7 @@ def _unit(values: ArrayLike, low: float, high: float) -> F64:
 def betting_upper(
     values: ArrayLike, low: float, high: float, error: float, *, stopping: bool = False
 ) -> float:
-    """Upper bound on the mean of draws in [low, high].
-
-    With `stopping` the bound may be computed after every draw and the draws be stopped by what it says.
-    """
+    """Upper bound on the mean of draws in [low, high]; `stopping`: draws may be stopped by what it says."""
     _check_error(error)
     bets = Below(values, low, high, stopping=stopping)
     return upper_of([bets.capital], low, high, error)

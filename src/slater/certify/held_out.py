@@ -80,10 +80,7 @@ def independence(data: Dataset) -> Gate:
 def own_episodes(
     data: Dataset, fingerprint: str | None, trained_on: TrainedOn | None, kept: HeldOut | None = None
 ) -> Gate:
-    """Whether logged episodes can be the policy's own: those of its training log are of who acted before.
-
-    fingerprint, trained_on, kept: as in `certifying_part`.
-    """
+    """Whether logged episodes can be the policy's own: those of its training log are of who acted before."""
     logged = 0
     parts = [] if trained_on is None else [trained_on]
     if kept is not None and kept.content:

@@ -70,10 +70,7 @@ def plan_of(cost: str, costs: Sequence[float], mean: float, limit: float, most: 
 
 
 def with_plan(certificate: Certificate, costs: Sequence[Sequence[float]]) -> Certificate:
-    """The certificate with what would decide the limits that it leaves open (`details["plan"]`).
-
-    costs: of episodes at hand, (E, I), in the order of the limits.
-    """
+    """With what would decide the limits left open (`details["plan"]`); costs: of episodes at hand, (E, I)."""
     largest = [float(most) for most in certificate.details.get("largest", ())]
     if not largest:
         return certificate

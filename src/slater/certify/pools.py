@@ -149,10 +149,7 @@ def mix_policies(
 
 
 def episode_thresholds(policies: Sequence[Any], limits: Limits, log: Dataset) -> list[float]:
-    """Limits per episode for what policies are mixed of, in the order of the log's costs.
-
-    By the horizon and the discount that the policies were trained with, of which there must be one.
-    """
+    """Limits per episode in the order of the log's costs, by the one task that policies were trained on."""
     origins = [find_policy(policy).origin for policy in policies]
     for name in ("gamma", "horizon"):
         found = {getattr(origin, name) for origin in origins} - {None}

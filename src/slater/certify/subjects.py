@@ -85,10 +85,7 @@ class Origin:
         )  # fmt: skip
 
     def read(self, data: Any, told: ReadOptions | None = None) -> Dataset:
-        """A log, read as those data were that trained the policy if it is of their kind of file.
-
-        told: how else; what it says goes before.
-        """
+        """A log, read as the policy's own if its kind of file is alike; `told`: how else, going before."""
         if isinstance(data, Dataset):
             return data
         if data is None:

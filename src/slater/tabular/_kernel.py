@@ -83,10 +83,7 @@ class Kernel:
         return sparse.csr_array(weights @ self.rows)
 
     def values(self, policy: Float, utility: Float, discount: float) -> Float:
-        """`V` of policies `(K, S, A)` for expected utilities of their steps `(K, S, m)`, shaped as these.
-
-        Of one policy `(S, A)`: `(S,)`.
-        """
+        """`V` of policies `(K, S, A)` for expected utilities `(K, S, m)` of their steps; of one: `(S,)`."""
         return self._solved(policy, utility, discount, transposed=False)
 
     def flows(self, policy: Float, inflow: Float, discount: float) -> Float:

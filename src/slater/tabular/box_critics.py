@@ -59,10 +59,7 @@ class _Tangent:
 
 
 class BoxCritics:
-    """Critics `argmin_f weight * E_D(pi, f; U_j) + sign_j * A_D(pi, f)` of one policy for many utilities.
-
-    Arguments as in `critics.Critics`; bound: C_infinity of `Box`.
-    """
+    """The critics of `critics.Critics`, arguments as there, for `Box` with C_infinity `bound`."""
 
     def __init__(
         self, data: Counts, utilities: Float, signs: Sequence[int], bound: float, weight: float = 2.0

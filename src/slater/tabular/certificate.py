@@ -40,10 +40,7 @@ class Certificate:
 
 
 def certify(cmdp: CMDP, mixture: Mixture, multipliers: Float, multiplier_bound: float) -> Certificate:
-    """The certificate on a known model; `multipliers` `(I,)` need not be optimal.
-
-    If they sum to more than `multiplier_bound`, it is raised to their sum, or the gap could be negative.
-    """
+    """The certificate on a known model; `multipliers` need not be optimal, and B is at least their sum."""
     multipliers = as_array("multipliers", multipliers, (cmdp.num_costs,))
     check_range("multipliers", multipliers, 0.0)
     bound = max(multiplier_bound, float(multipliers.sum()))

@@ -258,10 +258,7 @@ class CMDP(Sizes):
         return -self.closest()[0] / self.horizon
 
     def best_response(self, multipliers: Float) -> tuple[Float, float]:
-        """The policy `(S, A)` that maximises `J_{R - lambda.C}`, and that value in J-units.
-
-        Howard's policy iteration, exact up to rounding.
-        """
+        """The policy `(S, A)` that maximises `J_{R - lambda.C}`, by Howard's iteration, and that value."""
         utility = self.reward - np.tensordot(multipliers, self.costs, axes=1)
         S, A = self.num_states, self.num_actions
         if not self.successors.small:

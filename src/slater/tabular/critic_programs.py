@@ -90,10 +90,7 @@ def assemble(
 def _weight_rows(
     weights: WeightClass, delta: sparse.csr_array, u: Float, atoms: Atoms
 ) -> tuple[Any, Float, Float]:
-    """The rows that make the last variable t at least E_D, with their bounds; W's variables are from 0 on.
-
-    `delta` maps (f, V, theta) to the residuals plus `u`.
-    """
+    """The rows, with bounds, that make t at least E_D; `delta` maps (f, V, theta) to residuals plus `u`."""
     if isinstance(weights, L2Ball):  # the cone rows are added by the conic solver
         return sparse.csr_array((0, delta.shape[1] + 1)), np.zeros(0), np.zeros(0)
     # p >= delta, p >= 0;  bound * sum mass p <= t;  bound * (sum mass p - E delta) <= t

@@ -49,10 +49,7 @@ class Critics:
                 self._solvers.append(Simplex(program, data.seen.shape))
 
     def solve(self, policy: Float) -> tuple[Float, Float]:
-        """The critics of a policy `(S, A)`: f, `(m, S, A)`, and the gaps of their programs, `(m,)`, J-units.
-
-        A gap is NaN where a solver's own tolerance (1e-7) stands for it.
-        """
+        """Critics `(m, S, A)` of a policy and their gaps `(m,)`; NaN where a solver's 1e-7 stands for it."""
         if self._structured is not None:
             return self._structured.solve(policy)
         solved = [solver.solve(policy)[: policy.size].reshape(policy.shape) for solver in self._solvers]

@@ -37,10 +37,7 @@ def paper_cmdp(
     discount: float = 0.8,
     limit: float | None = None,
 ) -> CMDP:
-    """The random CMDP of the PDCA paper's appendix; with `costs` > 1 the multi-cost variant.
-
-    `limit` is in J-units; None means .5 for one cost (the paper), .9 for two, 1.2 for three.
-    """
+    """The random CMDP of the PDCA paper; `limit` in J-units, by default .5, of two costs .9, three 1.2."""
     if limit is None:
         if costs not in MULTI_COST_LIMIT:
             raise InputError(f"there is no default limit for {costs} costs; give one (J-units).")

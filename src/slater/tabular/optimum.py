@@ -107,10 +107,7 @@ def _weights(solution: Float) -> Float:
 
 
 def smallest_excess(cmdp: CMDP, master: MasterProgram, *, enough: float = -np.inf) -> tuple[float, Float]:
-    """The smallest worst excess `J_Ci - tau_i`, J-units, and the weights of the master's policies for it.
-
-    Ends early with any mixture whose excess is at most `enough`.
-    """
+    """The smallest worst excess `J_Ci - tau_i`, J-units, or any of at most `enough`; and its weights."""
     multipliers = np.full(cmdp.num_costs, 1.0 / cmdp.num_costs)
     scale = 1.0 + float(np.abs(cmdp.limits).max())
     for _ in range(MAX_POLICIES):

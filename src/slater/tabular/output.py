@@ -25,10 +25,7 @@ BURN_IN = 0.5
 
 
 def mix(data: Counts, members: Float, limits: Float, rule: MixtureRule) -> tuple[Mixture, Float | None]:
-    """The mixture of `members` `(K, S, A)`, and for `lp` the multipliers of its program, `(I,)`.
-
-    `limits` (J-units) are those that the run aimed at.
-    """
+    """The mixture of `members` `(K, S, A)` for limits aimed at (J-units); for `lp` multipliers `(I,)`."""
     check_choice("mixture", rule, get_args(MixtureRule))
     if rule == "uniform":
         return Mixture.uniform(members), None

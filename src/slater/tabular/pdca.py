@@ -106,10 +106,7 @@ class PDCA(Presets):
     def run(
         self, data: Counts, limits: ArrayLike | None = None, progress: Callable[[int], None] | None = None
     ) -> Result:
-        """Play the game on the data; `progress` is called after each round with its number.
-
-        limits: tau in J-units, shape (I,); None: those that the data have.
-        """
+        """Play the game under `limits` (J-units; None: the data's); `progress` hears the round's number."""
         return self.for_size(data)._played(data.with_limits(limits), progress)
 
     def for_size(self, data: Counts) -> PDCA:

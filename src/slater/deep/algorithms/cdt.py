@@ -185,10 +185,7 @@ class CDTNetwork(eqx.Module):
         )
 
     def log_prob_and_entropy(self, outputs: Array, action: Array) -> tuple[Array, Array]:
-        """Likelihood log p(a) and entropy H(p), in nats, `(batch, context)`.
-
-        The Gaussian is not squashed; its actions are clipped to the box.
-        """
+        """Log p(a) of the Gaussian, not squashed, and entropy H(p), in nats, `(batch, context)`."""
         if self.discrete:
             log_p = jax.nn.log_softmax(outputs, axis=-1)
             return jnp.sum(log_p * action, axis=-1), -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)

@@ -147,10 +147,7 @@ def _excesses(
     limits: Mapping[str, float | None], status: Sequence[LimitStatus], sums: Mapping[str, float] | None,
     whole: bool,
 ) -> list[str]:  # fmt: skip
-    """A sentence for every cost whose limit the mixture does not keep by its own estimate.
-
-    whole: whether sums are of an episode, not discounted
-    """
+    """A sentence per cost above its limit by the mixture's own estimate; whole: sums are of an episode."""
     unit = "per episode" if whole else "as a discounted sum"
     return [
         f"by its own estimate the mixture does not keep the limit on {cost}: {sums[cost]:.3g} {unit}, limit "

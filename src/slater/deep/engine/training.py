@@ -179,10 +179,7 @@ def resume(
 def open_data(
     run: Run, algorithm: Algorithm[Any, Any], dataset: Dataset | StoredDataset
 ) -> tuple[Algorithm[Any, Any], Task, BatchSource]:
-    """The algorithm, informed by the data; the problem; and where its minibatches come from.
-
-    All data at once if it fits, else shards.
-    """
+    """The algorithm, informed; the problem; the source of minibatches: all data if they fit, else shards."""
     keep_compiled()
     algorithm.check(dataset)
     if isinstance(dataset, StoredDataset):

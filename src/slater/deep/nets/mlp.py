@@ -35,9 +35,8 @@ class MLP(eqx.Module):
         self, sizes: Sequence[int], key: Array, *, last_scale: float = 1.0, layer_norm: bool = False,
         smooth: bool = False,
     ) -> None:  # fmt: skip
-        """Uniform in +-1/sqrt(fan-in), as in PyTorch; the last layer times `last_scale`.
-
-        layer_norm: what a hidden layer gives is normalised over its units, before the activation.
+        """Uniform in +-1/sqrt(fan-in), as in PyTorch; the last layer times `last_scale`; `layer_norm`: what a
+        hidden layer gives is normalised over its units, before the activation.
         """
         self.smooth = smooth
         keys = jax.random.split(key, 2 * (len(sizes) - 1))
