@@ -25,13 +25,7 @@ import numpy as np
 from jax import Array
 
 from slater.deep.algorithms.base import Config
-from slater.deep.algorithms.lagrangian import (
-    RELEASED,
-    LagrangianActor,
-    LagrangianConfig,
-    TwinState,
-    multiplier_metrics,
-)
+from slater.deep.algorithms.lagrangian import RELEASED, LagrangianActor, LagrangianConfig, TwinState
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch
 from slater.deep.game.dual import DualState
@@ -134,7 +128,7 @@ class BCQLag(LagrangianActor[BCQLagConfig, BCQLagState]):
         state, metrics = replace(state, vae=vae, opt_vae=opt_vae), {"loss/vae": loss_vae}
         if phase == "warm":
             twins, losses = self.twins.update(task, state.twins, batch, None)
-            return replace(state, twins=twins), metrics | losses | multiplier_metrics(task, state.dual)
+            return replace(state, twins=twins), metrics | losses | self.multipliers(task, state)
 
         # critics of the policy that acts: at s' it takes the best of its samples
         lam, n = state.dual.lam, self.config.act_samples
@@ -158,7 +152,7 @@ class BCQLag(LagrangianActor[BCQLagConfig, BCQLagState]):
 
         state, values = self.heard(task, state, batch, act)
         metrics |= losses | values | {"loss/actor": loss_actor}
-        return state, metrics | multiplier_metrics(task, state.dual)
+        return state, metrics | self.multipliers(task, state)
 
     def policy(self, state: BCQLagState) -> Perturbed:
         """The samplers with the present critics and multipliers."""

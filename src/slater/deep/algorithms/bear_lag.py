@@ -24,13 +24,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from slater.deep.algorithms.base import Config
-from slater.deep.algorithms.lagrangian import (
-    RELEASED,
-    LagrangianActor,
-    LagrangianConfig,
-    TwinState,
-    multiplier_metrics,
-)
+from slater.deep.algorithms.lagrangian import RELEASED, LagrangianActor, LagrangianConfig, TwinState
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch
 from slater.deep.game.dual import DualState
@@ -147,7 +141,7 @@ class BEARLag(LagrangianActor[BEARLagConfig, BEARLagState]):
         if phase == "train":
             state, values = self.heard(task, state, batch, lambda s: pi.choice(s, key_excess))
             metrics |= values
-        return state, metrics | multiplier_metrics(task, state.dual)
+        return state, metrics | self.multipliers(task, state)
 
     def policy(self, state: BEARLagState) -> Gaussian:
         """The actor."""

@@ -31,7 +31,7 @@ from jax import Array
 
 from slater.deep.algorithms.base import Algorithm, Config, State
 from slater.deep.batches import Batch
-from slater.deep.game.dual import PID, DualState, relative_excess
+from slater.deep.game.dual import PID, relative_excess
 from slater.deep.nets.critic import Critic, make_critic
 from slater.deep.nets.mlp import descend, polyak
 from slater.deep.ope.fitted_q import FittedQ
@@ -214,6 +214,11 @@ class LagrangianActor(Algorithm[LagrangianT, State]):
         """The last policy only, with the multiplier that belongs to it."""
         return done == self.config.steps
 
+    @staticmethod
+    def multipliers(task: Task, state: Any) -> dict[str, Array]:
+        """The multipliers by name."""
+        return {f"lambda/{name}": state.dual.lam[i] for i, name in enumerate(task.cost_names)}
+
     def heard(
         self, task: Task, state: Any, batch: Batch, act: Callable[[Array], Array]
     ) -> tuple[Any, dict[str, Array]]:
@@ -228,8 +233,3 @@ def excess(task: Task, config: LagrangianConfig, costs: Array) -> tuple[Array, d
     tau, cost = jnp.asarray(task.tau * (1.0 - config.margin)), jnp.mean(costs, axis=1)
     metrics = {f"value/{name}": cost[i] / task.scale[1 + i] for i, name in enumerate(task.cost_names)}
     return relative_excess(cost, tau, 1e-3 / (1.0 - task.gamma)), metrics
-
-
-def multiplier_metrics(task: Task, dual: DualState) -> dict[str, Array]:
-    """The multipliers by name."""
-    return {f"lambda/{name}": dual.lam[i] for i, name in enumerate(task.cost_names)}
