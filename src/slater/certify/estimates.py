@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from slater.certify import conformal
 from slater.certify.bounds import Interval
 from slater.certify.conformal import CLASSES, Calibration, calibration_gate
-from slater.certify.ranges import Ranges, Stated
+from slater.certify.ranges import Known, Ranges, Stated
 from slater.certify.verdict import Certificate, Evidence, Gate, LimitVerdict, episode_limit, error_of_each
 from slater.data import Dataset
 from slater.deep.log_model import log_model as logs
@@ -146,7 +146,7 @@ def certify_candidates(
     share: float = 1.0,
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
-    known: Mapping[str, tuple[float, str]] | None = None,
+    known: Known = None,
     settings: LogModelSettings | None = None,
     cache: Path | None = None,
     calibration: Calibration | None = None,

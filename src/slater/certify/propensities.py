@@ -18,7 +18,7 @@ draws its member at the start of an episode: its weight is the mean of its membe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from slater.certify.bounds import Above, Below, Interval, Strategy, lower_of, upper_of
 from slater.certify.doubly_robust import controlled
-from slater.certify.ranges import Ranges, Stated
+from slater.certify.ranges import Known, Ranges, Stated
 from slater.certify.verdict import (
     Certificate,
     Evidence,
@@ -170,7 +170,7 @@ def certify_propensities(
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
     largest: float | None = None,
-    known: Mapping[str, tuple[float, str]] | None = None,
+    known: Known = None,
     horizon: int | None = None,
     gamma: float | None = None,
     share: float = 1.0,

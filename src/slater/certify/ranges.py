@@ -20,6 +20,8 @@ from slater.errors import InputError
 F64 = NDArray[np.float64]
 #: a number for every cost, numbers in the order of the costs, texts NAME=NUMBER, or numbers by name
 Stated = float | str | Sequence[float | str] | Mapping[str, float] | None
+#: what a step costs at most by name, and who has seen it
+Known = Mapping[str, tuple[float, str]] | None
 
 
 def named_numbers(given: Stated, names: Sequence[str], what: str) -> dict[str, float]:
@@ -73,12 +75,7 @@ class Ranges:
 
     @classmethod
     def of(
-        cls,
-        names: Sequence[str],
-        step: Stated = None,
-        episode: Stated = None,
-        *,
-        known: Mapping[str, tuple[float, str]] | None = None,
+        cls, names: Sequence[str], step: Stated = None, episode: Stated = None, *, known: Known = None
     ) -> Ranges:
         """From what is stated, else from what is `known` of a step by name: a cost, and who has seen it."""
         stated = named_numbers(step, names, "the largest cost of a step")

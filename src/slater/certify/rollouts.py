@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.certify.bounds import Interval, betting_lower, betting_upper, share_upper
-from slater.certify.ranges import Ranges, Stated
+from slater.certify.ranges import Known, Ranges, Stated
 from slater.certify.verdict import (
     Certificate,
     Evidence,
@@ -39,6 +39,8 @@ from slater.limits import Limit, Limits, limit_list, resolve_limits
 from slater.policy import Policy
 
 F64 = NDArray[np.float64]
+Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
 
 #: share of the error that goes to the bound on the share of episodes over the limit; the rest to the verdict
 SHARE_OF_ERROR = 0.1
@@ -137,13 +139,7 @@ class Counted:
 
     @classmethod
     def of(
-        cls,
-        costs: F64,
-        lengths: NDArray[np.int64],
-        terminated: NDArray[np.bool_],
-        limits: Sequence[Limit],
-        horizon: int,
-        ranges: Ranges,
+        cls, costs: F64, lengths: Int, terminated: Bool, limits: Sequence[Limit], horizon: int, ranges: Ranges
     ) -> Counted:
         """costs: (E, I) sums; lengths, terminated: (E,); horizon: steps of an episode that does not end."""
         if lengths.max() > horizon:
@@ -167,8 +163,8 @@ class Counted:
 
 def _verdicts(
     costs: F64,
-    lengths: NDArray[np.int64],
-    terminated: NDArray[np.bool_],
+    lengths: Int,
+    terminated: Bool,
     limits: Sequence[Limit],
     horizon: int,
     ranges: Ranges,
@@ -197,7 +193,7 @@ def certify_episodes(
     candidates: int = 1,
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
-    known: Mapping[str, tuple[float, str]] | None = None,
+    known: Known = None,
     horizon: int | None = None,
     gamma: float | None = None,
     stopping: bool = False,
@@ -289,7 +285,7 @@ def certify_rollouts(
     horizon: int | None = None,
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
-    known: Mapping[str, tuple[float, str]] | None = None,
+    known: Known = None,
     gamma: float | None = None,
     seed: int = 0,
     workers: int = 1,

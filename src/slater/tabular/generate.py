@@ -27,9 +27,11 @@ BINDING = 1e-3
 
 MAX_DRAWS = 100_000
 
+Rng = np.random.Generator
+
 
 def paper_cmdp(
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     states: int = 10,
     actions: int = 5,
@@ -64,13 +66,7 @@ def _first_binding(limit: float, draw: Callable[[], CMDP]) -> CMDP:
 
 
 def sparse_cmdp(
-    rng: np.random.Generator,
-    *,
-    states: int = 10,
-    actions: int = 5,
-    costs: int = 1,
-    discount: float = 0.8,
-    limit: float = 0.5,
+    rng: Rng, *, states: int = 10, actions: int = 5, costs: int = 1, discount: float = 0.8, limit: float = 0.5
 ) -> CMDP:
     """The variant in the authors' released code: two successors per pair, one free action per state."""
     transition = np.zeros((states, actions, states))
@@ -89,12 +85,7 @@ def sparse_cmdp(
 
 
 def coptidice_cmdp(
-    rng: np.random.Generator,
-    *,
-    states: int = 50,
-    actions: int = 4,
-    discount: float = 0.95,
-    limit: float = 2.0,
+    rng: Rng, *, states: int = 50, actions: int = 4, discount: float = 0.95, limit: float = 2.0
 ) -> CMDP:
     """The random CMDP of the COptiDICE paper: reward H at a goal that is hard to reach, then absorbed.
 
