@@ -223,12 +223,14 @@ class Certificate:
         if tier == "estimates":
             sure = f"by an estimate that aims at {self.percent} confidence"
         given = f", provided that {ASSUMED[tier]}" if tier in ASSUMED else ""
-        for worst in by["fail"]:
+        if by["fail"]:
+            worst = by["fail"][0]
             return (
                 f"Do not deploy: {sure}, the mean {worst.cost} is above {worst.stated} "
                 f"(at least {worst.lower:.4g}){given or (worst.condition and f', if {worst.condition}')}."
             )
-        for first in by["abstain"]:
+        if by["abstain"]:
+            first = by["abstain"][0]
             return f"No verdict on whether the mean {first.cost} is within {first.stated}: {first.reason}"
         kept = ", and ".join(
             f"the mean {x.cost} is within {x.stated} (at most {x.upper:.4g})"
