@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -75,41 +75,25 @@ def open_for_training(
     return data
 
 
-class BatchSource(Protocol):
-    """What the loop asks for the data of an iteration."""
-
-    def at(self, step: int) -> Any:
-        """What iteration `step` draws from, on the device."""
-        ...
-
-    def until(self, step: int) -> int | None:
-        """The first iteration after `step` that draws from something else; None if there is none."""
-        ...
-
-    def close(self) -> None:
-        """Stop preparing."""
-        ...
-
-
-class Whole:
-    """All data, on the device from the beginning."""
+class BatchSource:
+    """What the loop asks for the data of an iteration: all data, on the device from the beginning."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
 
     def at(self, step: int) -> Any:
-        """The data."""
+        """What iteration `step` draws from, on the device."""
         return self._data
 
     def until(self, step: int) -> int | None:
-        """It never changes."""
+        """The first iteration after `step` that draws from something else; None if there is none."""
         return None
 
     def close(self) -> None:
-        """There is nothing to stop."""
+        """Stop preparing."""
 
 
-class Shards:
+class Shards(BatchSource):
     """Shards of a store, one after the other; the next one is prepared while iterations run.
 
     rows: transitions per shard, by `memory` in GB; steps: iterations on a shard, so many that its rows are

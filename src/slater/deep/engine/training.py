@@ -37,7 +37,7 @@ from slater.deep.engine.folder import (
     run_on,
 )
 from slater.deep.engine.iterations import EXPLOSION, Chunk, CompilingAhead
-from slater.deep.engine.sources import BatchSource, Shards, Whole, as_read, fits, row_bytes
+from slater.deep.engine.sources import BatchSource, Shards, as_read, fits, row_bytes
 from slater.deep.task import Task
 from slater.disk import locked
 from slater.errors import InputError
@@ -194,7 +194,7 @@ def open_data(
         dataset = dataset.load()
     task = algorithm.task(dataset, run.limits)
     algorithm = algorithm.informed(dataset, task)
-    return algorithm, task, Whole(algorithm.data(dataset, task, on_device(dataset, task)))
+    return algorithm, task, BatchSource(algorithm.data(dataset, task, on_device(dataset, task)))
 
 
 def _refuse_too_large(algorithm: Algorithm[Any, Any], dataset: Dataset | StoredDataset) -> None:
