@@ -354,7 +354,7 @@ def test_prorl_against_cvxpy() -> None:
         (tab.PlugIn(unseen="hopeful"), "hopeful"),  # type: ignore[arg-type]
         (tab.MBCL(unseen="hopeful"), "hopeful"),  # type: ignore[arg-type]
     ],
-    ids=["alpha-0", "variant", "alpha-negative", "rounds", "bound-negative", "plugin-unseen", "mbcl-unseen"],
+    ids=["alpha-0", "alpha-negative", "rounds", "bound-negative", "plugin-unseen", "mbcl-unseen"],
 )
 def test_settings_out_of_range_are_refused(algorithm: tab.Algorithm, named: str) -> None:
     data = sampled(binding_cmdp(1), 200, 1)
