@@ -106,7 +106,9 @@ class Gaussian(PolicyNetwork):
 
     def entropy(self, obs: Array, key: Array) -> Array:
         """By one sample."""
-        return -self.log_drawn(obs, self.drawn(obs, key))
+        mean, log_std = self._moments(obs)
+        u = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
+        return -self._log_prob_before_tanh(u, mean, log_std)
 
     def divergence(self, other: PolicyNetwork, obs: Array) -> Array:
         """In closed form before the tanh, which changes both densities alike."""
@@ -142,17 +144,21 @@ class GaussianMixture(PolicyNetwork):
         mean, log_std = jnp.split(rest.reshape(*rest.shape[:-1], self.components, -1), 2, axis=-1)
         return jax.nn.log_softmax(logits, axis=-1), mean, jnp.clip(log_std, *self.log_std_range)
 
+    def _drawn(self, obs: Array, key: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+        """One sample before the tanh, (batch, action_dim), with gradients through its component's moments."""
+        key_which, key_noise = jax.random.split(key)
+        moments = log_weight, mean, log_std = self._moments(obs)
+        which = jax.random.categorical(key_which, jax.lax.stop_gradient(log_weight))[..., None, None]
+        mean, log_std = (jnp.take_along_axis(x, which, axis=-2)[..., 0, :] for x in (mean, log_std))
+        return mean + jnp.exp(log_std) * jax.random.normal(key_noise, mean.shape), moments
+
     def choice(self, obs: Array, key: Array) -> Array:
         """One sample, (batch, action_dim); reparameterised within its component, which is drawn."""
         return jnp.tanh(self.drawn(obs, key))
 
     def drawn(self, obs: Array, key: Array) -> Array:
-        """A sample of the mixture, (batch, action_dim), with gradients through its component's moments."""
-        key_which, key_noise = jax.random.split(key)
-        log_weight, mean, log_std = self._moments(obs)
-        which = jax.random.categorical(key_which, jax.lax.stop_gradient(log_weight))[..., None, None]
-        mean, log_std = (jnp.take_along_axis(x, which, axis=-2)[..., 0, :] for x in (mean, log_std))
-        return mean + jnp.exp(log_std) * jax.random.normal(key_noise, mean.shape)
+        """A sample of the mixture."""
+        return self._drawn(obs, key)[0]
 
     def log_drawn(self, obs: Array, drawn: Array) -> Array:
         """The mixture's density, but for a constant that depends on the sample alone."""
@@ -171,7 +177,7 @@ class GaussianMixture(PolicyNetwork):
 
     def entropy(self, obs: Array, key: Array) -> Array:
         """By one sample."""
-        return -self.log_drawn(obs, self.drawn(obs, key))
+        return -self._log_density(*self._drawn(obs, key))
 
     def divergence(self, other: PolicyNetwork, obs: Array) -> Array:
         """The upper bound KL(weights) + sum_k weight_k KL(component k), exact where components stay apart."""
