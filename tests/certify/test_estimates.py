@@ -156,7 +156,7 @@ def test_where_nothing_says_how_a_policy_was_made_it_was_searched_for(cache: Pat
 
 
 def test_few_episodes_names_of_states_and_no_fit_close_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimates, "fit_log_model", lambda *_: 1 / 0)
+    monkeypatch.setattr(estimates.logs, "fit_log_model", lambda *_: 1 / 0)
     options = {"limits": [10.0], "calibration": DECIDES, "confidence": 0.9}
     few = certify_candidates(_log(10), {"p": _push(0.3)}, **options)[0]
     assert few.verdict == "abstain"

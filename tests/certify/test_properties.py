@@ -59,9 +59,11 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     scores = [{kind: [x, x, 10] for kind in CLASSES} for x in np.linspace(0, 2, 60)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLATER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(estimates, "settings_of", lambda data=None: settings_of(steps=60, hidden=(8, 8)))
+        patch.setattr(estimates.logs, "settings_of", lambda data=None: settings_of(steps=60, hidden=(8, 8)))
         patch.setattr(
-            estimates, "shipped_calibration", lambda made: Calibration.of_tasks(scores, {}, "made up")
+            estimates.conformal,
+            "shipped_calibration",
+            lambda made: Calibration.of_tasks(scores, {}, "made up"),
         )
         yield
 

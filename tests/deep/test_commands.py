@@ -55,7 +55,7 @@ def test_train_prints_the_limit_in_all_units_and_runs_lists_the_run(data, tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["bc-safe", "pdca"] if FULL else ["bc-safe"])
 def test_a_sweep_gives_what_single_runs_give(algorithm, data, tmp_path, capsys):
-    sets = PDCA_WORDS[2:] if algorithm == "pdca" else ["--set", "which=cost-conditioned", *SMALL]
+    sets = PDCA_WORDS[2:] if algorithm == "pdca" else SMALL
     sets = [*sets, "--no-estimate"]
     sweep = ["--sweep", "limit=2,8", "--seeds", "1", "--processes", "2", "--seed", "1"]
     assert slater("train", algorithm, data, *sweep, "--out", tmp_path / "sweep", *sets) == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slater.data import Dataset, Metadata
-from slater.deep.algorithms.bc import BCSafeConfig, choose_episodes
+from slater.deep.algorithms.bc import choose_episodes
 from slater.deep.algorithms.cdt import CDT
 from slater.deep.algorithms.registry import make_config
 from slater.deep.batches import prepare
@@ -46,17 +46,14 @@ def task_of(data, limit="5"):
 def test_a_single_row_is_not_cloned_as_a_safe_episode(logs):
     _, short = logs
     task, _ = task_of(short, "1000")
-    chosen = choose_episodes(short.episodes, task, BCSafeConfig())
+    chosen = choose_episodes(short.episodes, task, "safe")
     assert np.flatnonzero(~chosen).tolist() == [3]
     table = short.episodes
     rate = table.costs[7, 0] * LENGTH / 20
     assert rate > 0
     for share, safe in ((0.99, False), (1.0, True)):
         task, _ = task_of(short, f"{rate * share}")
-        assert choose_episodes(table, task, BCSafeConfig())[7] == safe
-    for which in ("frontier", "cost-conditioned"):
-        task, _ = task_of(short, "1000")
-        assert not choose_episodes(table, task, BCSafeConfig(which=which))[3]
+        assert choose_episodes(table, task, "safe")[7] == safe
 
 
 def test_cdt_is_told_what_a_cut_episode_would_have_come_to(logs):

@@ -11,7 +11,7 @@ from slater import tabular as tab
 from slater.tabular._kernel import Kernel, Resolvent
 from slater.tabular.box_critics import BoxCritics
 from slater.tabular.ope import evaluate
-from slater.tabular.pessimism import affordable, pair_bounds, pair_errors, pessimistic, rare_share
+from slater.tabular.pessimism import affordable, pair_errors, pessimistic, rare_share
 from slater.tabular.pooling import best_borrowing, pooled
 from tests.tabular.problems import sampled
 
@@ -217,31 +217,13 @@ def test_rare_starts_are_left_out_and_their_share_is_said(cmdp: tab.CMDP, data: 
     assert data.starts_left_out == 0.0
 
 
-def test_pair_errors_fall_with_the_root_of_the_visits_and_bounds_are_above_them(data: tab.Counts) -> None:
+def test_pair_errors_fall_with_the_root_of_the_visits(data: tab.Counts) -> None:
     utilities = np.concatenate([data.reward[None], data.costs])
     errors = pair_errors(data, utilities)
     assert np.all(errors[:, ~data.seen] == 0.0)
     assert np.all(errors[:, data.seen] > 0.0)
     few, many = data.pair_counts == 2, data.pair_counts >= 12
     assert errors[0][many].mean() < 0.6 * errors[0][few].mean()
-    for kind in ("bernstein", "hoeffding"):
-        bounds = pair_bounds(data, utilities, delta=0.05, kind=kind)  # type: ignore[arg-type]
-        assert np.all(bounds[:, data.pair_counts > 1] >= errors[:, data.pair_counts > 1])
-    assert np.all(pair_bounds(data, utilities, delta=0.01) >= pair_bounds(data, utilities, delta=0.1) - 1e-12)
-
-
-@pytest.mark.parametrize("kind", ["bernstein", "hoeffding"])
-def test_pair_bounds_hold_for_all_pairs_at_once(kind: str, cmdp: tab.CMDP) -> None:
-    pi = tab.uniform_policy(cmdp.num_states, cmdp.num_actions)
-    broken = 0
-    for seed in range(20):
-        drawn = tab.Counts.sample(cmdp, pi, 4_000, np.random.default_rng(100 + seed))
-        bound = pair_bounds(drawn, cmdp.costs, delta=0.1, kind=kind)[0]  # type: ignore[arg-type]
-        # V is fixed in advance here, as the bounds ask: the exact behaviour's
-        V = cmdp.state_values(pi, cmdp.costs[0])
-        error = np.abs(drawn.successors.lookahead(V, 0.9) - cmdp.successors.lookahead(V, 0.9))
-        broken += bool(np.any((error > bound)[drawn.seen]))
-    assert broken <= 2
 
 
 def test_pessimism_is_on_the_cautious_side_and_as_much_as_the_limits_bear(data: tab.Counts) -> None:
@@ -272,8 +254,6 @@ def test_rare_rows_lean_on_their_state_and_common_ones_do_not(data: tab.Counts) 
     assert np.all(pair_errors(leaning, data.costs)[:, data.seen] > 0.0)
     with pytest.raises(InputError, match="pooled already"):
         pooled(leaning)
-    with pytest.raises(InputError, match="as it was recorded"):
-        pair_bounds(leaning, data.costs)
     with pytest.raises(InputError, match="borrowed visits"):
         pooled(data, -1.0)
 

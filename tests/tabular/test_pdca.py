@@ -37,15 +37,12 @@ def test_more_rounds_shrink_the_gap() -> None:
 
 SETTINGS = {
     "per-sample": tab.PDCA(rounds=25, weights=tab.PerSampleBox()),
-    "normalised": tab.PDCA(rounds=25, weights=tab.NormalisedBox()),
     "l2": tab.PDCA(rounds=10, weights=tab.L2Ball()),
-    "list": tab.PDCA(rounds=25, weights=tab.FiniteList(np.random.default_rng(0).random((5, 4, 3)) * 3)),
     "aggregation": tab.PDCA(rounds=25, values=tab.aggregation([0, 1, 1, 2], 3)),
     "exponentiated": tab.PDCA(rounds=25, dual="exponentiated_gradient"),
-    "projected": tab.PDCA(rounds=25, dual="projected_gradient"),
     "minimax": tab.PDCA(rounds=25, estimator="minimax"),
     "uniform": tab.PDCA(rounds=25, mixture="uniform"),
-    "lp": tab.PDCA(rounds=25, mixture="lp", confidence=1.0),
+    "lp": tab.PDCA(rounds=25, mixture="lp"),
     "paper": tab.PDCA.preset("paper", rounds=25, multiplier_bound=20.0),
     "nearly-feasible": tab.PDCA(rounds=25, mode="nearly-feasible"),
     "any-comparator": tab.PDCA(rounds=25, mode="any-comparator"),

@@ -2,7 +2,6 @@
 
 import itertools
 
-import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import linprog
 
-from slater.tabular.dual import ExponentiatedGradient, Greedy, ProjectedGradient, project_simplex
+from slater.tabular.dual import ExponentiatedGradient, Greedy
 from slater.tabular.primal import NaturalPolicyGradient
 
 from .problems import few, seeds
@@ -34,43 +33,23 @@ def test_greedy_plays_nothing_when_no_limit_is_exceeded() -> None:
     assert np.array_equal(Greedy(7.0).update(np.zeros(0)), np.zeros(0))
 
 
-@given(violations, bounds)
-@few
-def test_projection_against_cvxpy(point: np.ndarray, bound: float) -> None:
-    x = cp.Variable(len(point), nonneg=True)
-    cp.Problem(cp.Minimize(cp.sum_squares(x - point)), [cp.sum(x) <= bound]).solve(solver=cp.CLARABEL)
-    assert project_simplex(point, bound) == pytest.approx(x.value, abs=2e-4)
-
-
-@given(violations, bounds, seeds)
-@few
-def test_projection_is_nearest_by_the_obtuse_angle(point: np.ndarray, bound: float, seed: int) -> None:
-    # p is the projection of x onto a convex set iff (x - p).(y - p) <= 0 for all y of the set
-    p = project_simplex(point, bound)
-    assert np.all(p >= 0)
-    assert p.sum() <= bound * (1 + 1e-12)
-    vertices = np.vstack([np.zeros(len(point)), bound * np.eye(len(point))])
-    assert np.all((vertices - p) @ (point - p) <= 1e-9 * (1 + bound) ** 2)
-
-
 @given(st.integers(1, 5), bounds, st.floats(0.01, 10.0), seeds)
 @few
-def test_gradient_players_stay_in_their_set(costs: int, bound: float, step: float, seed: int) -> None:
+def test_the_gradient_player_stays_in_its_set(costs: int, bound: float, step: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    for player in (ExponentiatedGradient(bound, step), ProjectedGradient(bound, step)):
-        for _ in range(200):
-            lam = player.update(rng.normal(size=costs) * 100)
-            assert np.all(np.isfinite(lam))
-            assert np.all(lam >= 0)
-            assert lam.sum() <= bound * (1 + 1e-12)
+    player = ExponentiatedGradient(bound, step)
+    for _ in range(200):
+        lam = player.update(rng.normal(size=costs) * 100)
+        assert np.all(np.isfinite(lam))
+        assert np.all(lam >= 0)
+        assert lam.sum() <= bound * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("make", [ExponentiatedGradient, ProjectedGradient])
-def test_gradient_players_have_small_regret(make: type) -> None:
+def test_the_gradient_player_has_small_regret() -> None:
     # the mean payoff comes close to that of the best fixed multipliers in hindsight
     rng = np.random.default_rng(0)
     bound, T = 3.0, 4000
-    player = make(bound, 0.05)
+    player = ExponentiatedGradient(bound, 0.05)
     drift = np.array([0.3, -0.2, 0.1])
     payoffs, total, lam = [], np.zeros(3), np.full(3, bound / 4)
     for _ in range(T):

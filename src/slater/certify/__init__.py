@@ -7,8 +7,12 @@ package in the place of any name that its parent has, so the function could not 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+#: name -> the module that it is from, loaded on first use: reading a certificate loads no readers of data
+_PLACES = {"Certificate": "verdict", "LoggedProbability": "subjects", "certify": "judge"}
 
 __all__ = ["Certificate", "LoggedProbability", "certify"]
 
@@ -17,26 +21,13 @@ class _Callable(ModuleType):
     """The package, which can be called as `slater.certify.judge.certify`."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        from slater.certify.judge import certify
-
-        return certify(*args, **options)
+        return __getattr__("certify")(*args, **options)
 
 
 def __getattr__(name: str) -> Any:
-    # on first use: reading a certificate or a bound loads neither data readers nor policies
-    if name == "certify":
-        from slater.certify.judge import certify
-
-        return certify
-    if name == "Certificate":
-        from slater.certify.verdict import Certificate
-
-        return Certificate
-    if name == "LoggedProbability":
-        from slater.certify.subjects import LoggedProbability
-
-        return LoggedProbability
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
 
 
 sys.modules[__name__].__class__ = _Callable

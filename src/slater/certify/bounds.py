@@ -31,23 +31,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from scipy.special import betaincinv, ndtri
 
 from slater.errors import InputError
-
-__all__ = [
-    "Above",
-    "Below",
-    "Interval",
-    "Strategy",
-    "betting_lower",
-    "betting_upper",
-    "lower_of",
-    "reached",
-    "share_lower",
-    "share_upper",
-    "upper_of",
-]
 
 F64 = NDArray[np.float64]
 
@@ -94,10 +80,7 @@ def _unit(values: ArrayLike, low: float, high: float) -> F64:
 def betting_upper(
     values: ArrayLike, low: float, high: float, error: float, *, stopping: bool = False
 ) -> float:
-    """Upper bound on the mean of draws in [low, high].
-
-    With `stopping` the bound may be computed after every draw and the draws be stopped by what it says.
-    """
+    """Upper bound on the mean of draws in [low, high]; `stopping`: draws may be stopped by what it says."""
     _check_error(error)
     bets = Below(values, low, high, stopping=stopping)
     return upper_of([bets.capital], low, high, error)
@@ -251,15 +234,11 @@ def _check_share(hits: int, draws: int, error: float) -> None:
 
 def share_upper(hits: int, draws: int, error: float) -> float:
     """Upper bound of Clopper and Pearson on a probability of which `hits` of `draws` came true."""
-    from scipy.special import betaincinv
-
     _check_share(hits, draws, error)
     return 1.0 if hits == draws else float(betaincinv(hits + 1, draws - hits, 1.0 - error))
 
 
 def share_lower(hits: int, draws: int, error: float) -> float:
     """Lower bound of Clopper and Pearson on a probability of which `hits` of `draws` came true."""
-    from scipy.special import betaincinv
-
     _check_share(hits, draws, error)
     return 0.0 if hits == 0 else float(betaincinv(hits, draws - hits + 1, error))

@@ -44,20 +44,15 @@ FLOOR = 0.02
 
 def class_of(kind: str) -> str:
     """The class of a member of a run, by its kind (`slater.runs.result.Member`)."""
-    return (
-        "clone"
-        if kind.startswith("clone of ")
-        else "in-sample"
-        if kind.startswith("in-sample ")
-        else "played"
-    )
+    if kind.startswith("clone of "):
+        return "clone"
+    return "in-sample" if kind.startswith("in-sample ") else "played"
 
 
 def floored(deviation: Any, limit: Any) -> F64:
     """Deviations of costs, (..., I), that are never less than a share of the limit, (I,)."""
-    return np.maximum(
-        np.asarray(deviation, np.float64), np.maximum(FLOOR * np.asarray(limit, np.float64), 1e-12)
-    )
+    least = np.maximum(FLOOR * np.asarray(limit, np.float64), 1e-12)
+    return np.maximum(np.asarray(deviation, np.float64), least)
 
 
 def standardised(truth: Any, mean: Any, deviation: Any, limits: Any) -> tuple[float, float]:
@@ -118,11 +113,8 @@ def calibration_gate(calibration: Calibration | None, kind: str, error: float) -
     """Whether a statement of this error can be made about a policy of a class."""
     name = "tasks of known truth"
     if calibration is None:
-        return Gate(
-            name,
-            False,
-            "estimates made in this way were never compared with a truth, so they decide nothing.",
-        )
+        why = "estimates made in this way were never compared with a truth, so they decide nothing."
+        return Gate(name, False, why)
     count, needed = calibration.tasks(kind), fewest_tasks(error)
     if count < needed:
         return Gate(

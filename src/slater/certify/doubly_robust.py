@@ -88,10 +88,10 @@ def controlled(
         for begin, end in fits(len(chosen)) if hasattr(member, "act") else ():
             before, use = owner < begin, (owner >= begin) & (owner < end)
             q = _LinearQ(data, rows[before], horizon)
-            now = q.features(data.observations[rows[before]], data.actions[rows[before]], time[before])
+            seen = data.observations[rows[before]]
+            now = q.features(seen, data.actions[rows[before]], time[before])
             following = np.zeros_like(now)
             # E_pi of the features: exact where actions have probabilities, one draw otherwise
-            seen = data.observations[rows[before]]
             p = _probabilities(q, member, seen)
             own = np.asarray(member.act(seen, rng=rng)) if p is None else p
             ahead = q.features(seen, own, time[before])

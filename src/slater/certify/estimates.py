@@ -19,33 +19,15 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from slater.certify import conformal
 from slater.certify.bounds import Interval
-from slater.certify.conformal import (
-    CLASSES,
-    Calibration,
-    calibration_gate,
-    floored,
-    shipped_calibration,
-)
-from slater.certify.ranges import Ranges, Stated
-from slater.certify.verdict import (
-    Certificate,
-    Evidence,
-    Gate,
-    LimitVerdict,
-    episode_limit,
-    error_of_each,
-)
+from slater.certify.conformal import CLASSES, Calibration, calibration_gate
+from slater.certify.ranges import Known, Ranges, Stated
+from slater.certify.verdict import Certificate, Evidence, Gate, LimitVerdict, episode_limit, error_of_each
 from slater.data import Dataset
 from slater.deep.log_model import log_model as logs
 from slater.deep.log_model.columns import NAMES
-from slater.deep.log_model.log_model import (
-    LogModel,
-    LogModelSettings,
-    fit_log_model,
-    levels_for,
-    settings_of,
-)
+from slater.deep.log_model.log_model import LogModel, LogModelSettings
 from slater.deep.nets.imported import network_of
 from slater.deep.nets.policy import PolicyNetwork
 from slater.deep.ope import posterior, rollouts
@@ -69,7 +51,7 @@ def made_with() -> dict[str, Any]:
     from slater.deep.algorithms.pdca.config import PDCAConfig
 
     record = {
-        "log_model": [logs.VERSION, dataclasses.asdict(settings_of())],
+        "log_model": [logs.VERSION, dataclasses.asdict(logs.settings_of())],
         "posterior": [posterior.COST_PRIOR, posterior.REWARD_PRIOR, posterior.SCALES, posterior.SHARES,
                       posterior.SCALE_SPREAD, posterior.SPREAD_EPISODES, posterior.UNSEEN, posterior.FARTHEST,
                       posterior.TAILS],
@@ -114,7 +96,7 @@ def asked(
     parts = [parts_of(policy) for policy in policies]
     # what cannot act on these data is refused before anything is fitted
     networks = [[network_of(member, task) for _, member in own] for own in parts]
-    log = fit_log_model(data, task, settings or settings_of(data), cache)
+    log = logs.fit_log_model(data, task, settings or logs.settings_of(data), cache)
     size = in_j_units(task)[:-1] / task.scale
     every: list[PolicyNetwork] = []
     halves: list[int | None] = []
@@ -145,10 +127,10 @@ def asked(
 def _of_log(network: PolicyNetwork, log: LogModel) -> bool:
     """Whether a policy is one of the log's own candidates."""
     own, known = jax.tree.leaves(network), jax.tree.leaves(log.candidates)
-    if len(own) != len(known) or any(a.shape != b.shape[1:] for a, b in zip(own, known, strict=True)):
+    if [a.shape for a in own] != [b.shape[1:] for b in known]:
         return False
-    same = [np.all(np.asarray(a) == np.asarray(b), axis=tuple(range(1, b.ndim))) for a, b in
-            zip(own, known, strict=True)]  # fmt: skip
+    pairs = zip(own, known, strict=True)
+    same = [np.all(np.asarray(a) == np.asarray(b), axis=tuple(range(1, b.ndim))) for a, b in pairs]
     return bool(np.any(np.all(same, axis=0)))
 
 
@@ -164,7 +146,7 @@ def certify_candidates(
     share: float = 1.0,
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
-    known: Mapping[str, tuple[float, str]] | None = None,
+    known: Known = None,
     settings: LogModelSettings | None = None,
     cache: Path | None = None,
     calibration: Calibration | None = None,
@@ -196,11 +178,11 @@ def certify_candidates(
     # an episode that was cut off before the horizon says nothing of the sum that the limit is about
     complete = int((table.timed_out | (table.complete & table.terminated)).sum())
     if calibration is None and settings is None:
-        calibration = shipped_calibration(made_with())
+        calibration = conformal.shipped_calibration(made_with())
     gates = [
         Gate("episodes", complete >= FEWEST_EPISODES,
              f"{complete} complete episodes; {FEWEST_EPISODES} are needed."),
-        Gate("states", points := levels_for(data) != NAMES,
+        Gate("states", points := logs.levels_for(data) != NAMES,
              "observations are points of a space." if points else
              "observations are one-hot, and such bounds were tried on no task like that: see "
              "slater.certify.exact for finite problems."),
@@ -208,16 +190,18 @@ def certify_candidates(
     ready = all(gate.passed for gate in gates)
     if ready and not fit:
         gates.append(Gate(NOT_FITTED, False, CERTIFY_IT))
-    said = None
+    said, classes = None, [(kinds or {}).get(name, "") for name in policies]
     if ready and fit:
-        classes = [(kinds or {}).get(name, "") for name in policies]
         said = asked(
             data, list(policies.values()), per_episode.tolist(), gamma or 0.99, settings, cache, classes
         )
-        gates.append(_hidden(said.past))
+        more = "no more than the observation."
+        if said.past:
+            more = f"more of {' and of '.join(said.past)} than the observation does, so that no estimate can "
+            more += "be right: add to the observations what they hide."
+        gates.append(Gate("nothing hidden", not said.past, f"what came before in an episode says {more}"))
     found = []
-    for number, name in enumerate(policies):
-        kind = (kinds or {}).get(name, "")
+    for number, (name, kind) in enumerate(zip(policies, classes, strict=True)):
         class_ = kind or "played"
         error = error_of_each(confidence, 1, 1, share)
         if calibration is not None:
@@ -234,16 +218,6 @@ def certify_candidates(
             )
         )  # fmt: skip
     return found
-
-
-def _hidden(past: Sequence[str]) -> Gate:
-    reason = "what came before in an episode says no more than the observation."
-    if past:
-        reason = (
-            f"what came before in an episode says more of {' and of '.join(past)} than the observation does, "
-            "so that no estimate can be right: add to the observations what they hide."
-        )
-    return Gate("nothing hidden", not past, reason)
 
 
 def _assumed(calibration: Calibration | None, kind: str, candidates: int) -> tuple[str, ...]:
@@ -274,12 +248,9 @@ def _verdicts(
         evidence: tuple[Evidence, ...] = ()
         if said is not None:
             mean, deviation = float(said.mean[number, 1 + i]), float(said.deviation[number, 1 + i])
-            width, better = float(floored(deviation, limit)), float(said.better[number, 1 + i])
-            interval = Interval(
-                mean,
-                float(np.maximum(better - down * width, 0.0)),
-                float(np.minimum(mean + up * width, most[i])),
-            )
+            width, better = float(conformal.floored(deviation, limit)), float(said.better[number, 1 + i])
+            low, high = np.maximum(better - down * width, 0.0), np.minimum(mean + up * width, most[i])
+            interval = Interval(mean, float(low), float(high))
             wide = posterior.deviations_at(CONFIDENCE) * deviation
             evidence = (Evidence("what a run says", mean, max(mean - wide, 0.0), mean + wide),)
         verdicts.append(

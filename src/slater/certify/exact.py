@@ -197,14 +197,14 @@ def cost_interval(
             f"and {data.num_actions} actions."
         )
     seen = max(data.largest_cost, float(data.costs[:, data.seen].max(initial=0.0)))
-    given: Any = largest_cost
-    if given is not None and not (isinstance(given, Real) and math.isfinite(given)):
+    given: Any = max(seen, 1.0) if largest_cost is None else largest_cost
+    if not (isinstance(given, Real) and math.isfinite(given)):
         raise InputError(f"the largest cost of a step is {given!r}; it must be a finite number.")
-    if largest_cost is not None and not largest_cost >= seen * (1 - 1e-9):
+    if not float(given) >= seen * (1 - 1e-9):
         raise InputError(
-            f"a step of the data costs {seen:g}, more than the stated largest cost of {largest_cost:g}."
+            f"a step of the data costs {seen:g}, more than the stated largest cost of {given:g}."
         )
-    step = max(seen, 1.0) if largest_cost is None else max(largest_cost, 1e-12)
+    step = max(float(given), 1e-12)
     most = step / (1.0 - data.discount)
     budget = math.log(1.0 / error)
     upper = min(_extreme(_Kernels(data, mixture, data.costs[cost], most, step), 1, budget), most)
@@ -257,15 +257,8 @@ def certify_counts(
             found = replace(found, verdict="abstain", reason=why)
         verdicts.append(found)
     how = "differ from visit to visit" if data.costs_vary else "are the same in every visit"
-    assumptions = [
-        "the policy was not learned from these transitions.",
-        f"the costs of a state and action {how}.",
-    ]
-    if data.starts_left_out > 0:
-        assumptions.append(
-            f"{data.starts_left_out:.1%} of episodes start where there are no data, and count as the most."
-        )
-    return Certificate(
-        name, confidence, tuple(verdicts), candidates, f"{data.size} logged transitions of a finite problem.",
-        tuple(assumptions),
-    )  # fmt: skip
+    taken = ["the policy was not learned from these transitions.", f"the costs of a state and action {how}."]
+    if (out := data.starts_left_out) > 0:
+        taken.append(f"{out:.1%} of episodes start where there are no data, and count as the most.")
+    evidence = f"{data.size} logged transitions of a finite problem."
+    return Certificate(name, confidence, tuple(verdicts), candidates, evidence, tuple(taken))

@@ -29,10 +29,7 @@ F64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy that can be mixed: where it is from, and its estimated sums per episode.
-
-    costs and their spread have shape (I,), in the order of the pool's cost names.
-    """
+    """A policy that can be mixed, and its estimated sums per episode; costs in the order of the pool."""
 
     name: str
     reward: float
@@ -108,15 +105,11 @@ class Pool:
 class Point:
     """The best mixture at some limits (all sums per episode).
 
-    Attributes:
-        limits: what each cost may be, shape (I,).
-        reward, costs: of the mixture by its members' estimates.
-        reward_low, costs_high: the same by the bounds that the program saw.
-        prices: reward that one more unit of each limit would buy; 0 where a limit does not bind.
-        within: whether any mixture keeps the limits by the bounds.
-        status: the same, where the estimates passed their check; else "within" is not known.
-        weights: name of a candidate -> its share of episodes.
-
+    limits: what each cost may be, (I,); reward, costs: of the mixture by its members' estimates; reward_low,
+    costs_high: the same by the bounds that the program saw.
+    prices: reward that one more unit of each limit would buy; 0 where a limit does not bind.
+    within: whether any mixture keeps the limits by the bounds; status: the same, where the estimates passed
+    their check; else "within" is not known. weights: name of a candidate -> its share of episodes.
     """
 
     limits: tuple[float, ...]
@@ -134,7 +127,12 @@ class Point:
         return asdict(self) | ({} if self.within else {"prices": None})
 
 
-def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations: float = 1.0) -> Point:
+def _check_margin(margin: float) -> None:
+    if not 0.0 <= margin < 1.0:
+        raise InputError(f"the margin is {margin:g}; it is a share of the limit, at least 0 and below 1.")
+
+
+def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0) -> Point:
     """The best mixture of the pool within `limits` less the share `margin`, by bounds."""
     given = np.asarray(limits, dtype=np.float64)
     if given.shape != (len(pool.cost_names),):
@@ -142,9 +140,8 @@ def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations:
             f"{given.size} limits for {len(pool.cost_names)} costs ({', '.join(pool.cost_names)}); "
             "give one for each."
         )
-    if not 0.0 <= margin < 1.0:
-        raise InputError(f"the margin is {margin:g}; it is a share of the limit, at least 0 and below 1.")
-    reward, costs = pool.bounds(deviations)
+    _check_margin(margin)
+    reward, costs = pool.bounds(1.0)
     mean_reward, mean_costs = pool.bounds(0.0)
     if pool.covariance is None:
         unit = np.maximum(given, 1e-3 * np.maximum(np.abs(costs).max(axis=0), 1e-12))
@@ -152,22 +149,19 @@ def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations:
         spread = best.weights @ np.column_stack([mean_reward - reward, costs - mean_costs])
     else:
         means = np.column_stack([mean_reward, mean_costs])
-        best = robust_mixture(means, pool.covariance, given * (1.0 - margin), (deviations, deviations))
+        best = robust_mixture(means, pool.covariance, given * (1.0 - margin), (1.0, 1.0))
         joint = np.einsum("a,uab,b->u", best.weights, pool.covariance, best.weights)
-        spread = deviations * np.sqrt(np.maximum(joint, 0.0))
-    chosen = {
-        candidate.name: float(weight)
-        for candidate, weight in zip(pool.candidates, best.weights, strict=True)
-        if weight > 0
-    }
+        spread = np.sqrt(np.maximum(joint, 0.0))
+    each = zip(pool.candidates, best.weights, strict=True)
+    chosen = {candidate.name: float(weight) for candidate, weight in each if weight > 0}
     within = best.excess <= 1e-9
     known = LimitStatus.WITHIN if pool.trusted else LimitStatus.NOT_KNOWN
+    value, sums = float(best.weights @ mean_reward), best.weights @ mean_costs
+    prices = best.prices.tolist() if within else [float("nan")] * len(given)
     return Point(
-        tuple(given.tolist()), float(best.weights @ mean_reward), tuple((best.weights @ mean_costs).tolist()),
-        float(best.weights @ mean_reward - spread[0]),
-        tuple((best.weights @ mean_costs + spread[1:]).tolist()),
-        tuple(best.prices.tolist()) if within else (float("nan"),) * len(given), within,
-        known if within else LimitStatus.ABOVE, chosen,
+        tuple(given.tolist()), value, tuple(sums.tolist()), float(best.weights @ mean_reward - spread[0]),
+        tuple((sums + spread[1:]).tolist()), tuple(prices), within, known if within else LimitStatus.ABOVE,
+        chosen,
     )  # fmt: skip
 
 
@@ -175,15 +169,12 @@ def mix(pool: Pool, limits: Sequence[float], *, margin: float = 0.0, deviations:
 class Frontier:
     """Best mixtures along one limit, or over a grid of two, and what is drawn beside them.
 
-    Attributes:
-        cost_names: of the pool.
-        points: in the order of the limits.
-        candidates: every policy, name -> (reward, costs...).
-        spreads: of the same, where they are known: the program sees reward less, and costs plus, these.
-        episodes: returns and costs of the log's episodes, shape (E, 1 + I), or None.
-        sources: a source that the log names -> mean return and costs of its episodes, (1 + I,).
-        marked: limits that the runs were trained for, each (I,).
-
+    cost_names: of the pool; points: in the order of the limits.
+    candidates: every policy, name -> (reward, costs...).
+    spreads: of the same, where they are known: the program sees reward less, and costs plus, these.
+    episodes: returns and costs of the log's episodes, (E, 1 + I), or None; sources: a source that the log
+    names -> mean return and costs of its episodes, (1 + I,).
+    marked: limits that the runs were trained for, each (I,).
     """
 
     cost_names: tuple[str, ...]
@@ -196,15 +187,14 @@ class Frontier:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON; a price that does not exist is null."""
-        return {
+        tables = {"policies": self.candidates, "spreads": self.spreads, "sources": self.sources or {}}
+        lists = {what: {name: list(row) for name, row in rows.items()} for what, rows in tables.items()}
+        head = {
             "unit": "per episode",
             "costs": list(self.cost_names),
-            "trained_for": [list(limits) for limits in self.marked],
-            "points": [p.as_dict() for p in self.points],
-            "policies": {name: list(values) for name, values in self.candidates.items()},
-            "spreads": {name: list(values) for name, values in self.spreads.items()},
-            "sources": {k: list(v) for k, v in (self.sources or {}).items()},
+            "trained_for": list(map(list, self.marked)),
         }
+        return {**head, "points": [p.as_dict() for p in self.points], **lists}
 
     def rows(self, most: int = 10) -> list[tuple[Point, bool]]:
         """At most `most` points, evenly over the frontier, one for each mixture.
@@ -270,8 +260,7 @@ def trace(
     that of the richest one, 25 values for one cost and 12 x 12 for two (`resolution`). marked: limits that
     are to be in the picture, such as those that the runs were trained for, each (I,).
     """
-    if not 0.0 <= margin < 1.0:
-        raise InputError(f"the margin is {margin:g}; it is a share of the limit, at least 0 and below 1.")
+    _check_margin(margin)
     costs = len(pool.cost_names)
     if costs > 2:
         raise InputError(
@@ -281,14 +270,10 @@ def trace(
     if grids is None:
         count = resolution or (25 if costs == 1 else 12)
         richest = highs[int(reward.argmax())]
-        tops = [
-            max(float(richest[i]), float(np.median(highs[:, i])), *(one[i] for one in marked), 1e-9)
-            for i in range(costs)
-        ]
-        grids = [
-            np.linspace(max(float(highs[:, i].min()), 0.0), 1.05 * tops[i] / (1 - margin), count)
-            for i in range(costs)
-        ]
+        grids = []
+        for i, high in enumerate(highs.T):
+            top = max(float(richest[i]), float(np.median(high)), *(one[i] for one in marked), 1e-9)
+            grids.append(np.linspace(max(float(high.min()), 0.0), 1.05 * top / (1 - margin), count))
     axes = [sorted({float(x) for x in grid}) for grid in grids]
     if len(axes) != costs or any(not axis for axis in axes):
         raise InputError(f"give limits to solve for, one list for each of {', '.join(pool.cost_names)}.")

@@ -59,12 +59,11 @@ def certifying_part(
                 HELD_OUT, True,
                 f"{int(trained.sum())} of {len(data.episodes)} episodes trained the policy and are left out.",
             )  # fmt: skip
+    reason = "the data are not those that trained the policy."
     if fingerprint is None:
         reason = (
             "where the policy was trained is not known; it is taken that these episodes had no part in it."
         )
-    else:
-        reason = "the data are not those that trained the policy."
     return data, Gate(HELD_OUT, True, reason)
 
 
@@ -73,20 +72,15 @@ def independence(data: Dataset) -> Gate:
     count, copies = len(data.episodes), copied(data)
     reason = f"{count} episodes, none a copy of another."
     if copies:
-        reason = (
-            f"{copies} of {count} episodes are copies of others, so that they are not independent: leave "
-            "the copies out."
-        )
+        reason = f"{copies} of {count} episodes are copies of others, so that they are not independent: "
+        reason += "leave the copies out."
     return Gate("independent episodes", copies == 0, reason)
 
 
 def own_episodes(
     data: Dataset, fingerprint: str | None, trained_on: TrainedOn | None, kept: HeldOut | None = None
 ) -> Gate:
-    """Whether logged episodes can be the policy's own: those of its training log are of who acted before.
-
-    fingerprint, trained_on, kept: as in `certifying_part`.
-    """
+    """Whether logged episodes can be the policy's own: those of its training log are of who acted before."""
     logged = 0
     parts = [] if trained_on is None else [trained_on]
     if kept is not None and kept.content:
@@ -97,10 +91,8 @@ def own_episodes(
         logged = int(np.any([part.may_judge(data)[1] for part in parts], axis=0).sum())
     reason = "no episode is known to be of another policy."
     if logged:
-        reason = (
-            f"{logged} of {len(data.episodes)} episodes are of the log that trained the policy: they are of "
-            "the policies that made that log, not of itself."
-        )
+        reason = f"{logged} of {len(data.episodes)} episodes are of the log that trained the policy: "
+        reason += "they are of the policies that made that log, not of itself."
     return Gate("the policy's own episodes", logged == 0, reason)
 
 
@@ -131,9 +123,7 @@ def own_actions(data: Dataset, policy: Any) -> Gate:
     gap = np.clip((logged - drawn)[acted, np.arange(data.size)], -700.0, 700.0)
     spread = float(np.sqrt((gap**2).sum()))
     own = float(gap.sum()) >= -math.sqrt(2.0 * math.log(1.0 / FALSE_ALARM)) * spread
-    reason = "the logged actions are as likely under the policy as its own."
+    reason = "are as likely under the policy as its own."
     if not own:
-        reason = (
-            "the logged actions are not those that this policy takes: they are far less likely than its own."
-        )
-    return Gate(OWN_ACTIONS, own, reason)
+        reason = "are not those that this policy takes: they are far less likely than its own."
+    return Gate(OWN_ACTIONS, own, f"the logged actions {reason}")

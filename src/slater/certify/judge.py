@@ -12,14 +12,7 @@ from slater.certify.conformal import Calibration
 from slater.certify.held_out import certifying_part, independence, own_actions, own_episodes
 from slater.certify.ledger import Entry, enter
 from slater.certify.ranges import Stated
-from slater.certify.subjects import (
-    LoggedProbability,
-    Origin,
-    Subject,
-    check_fits,
-    find_policy,
-    on_rows,
-)
+from slater.certify.subjects import LoggedProbability, Origin, Subject, check_fits, find_policy, on_rows
 from slater.certify.verdict import Certificate, with_gate
 from slater.data import Dataset, ReadOptions
 from slater.data.formats.base import read_options
@@ -68,7 +61,7 @@ def _limits(given: Sequence[Limit], origin: Origin, names: Sequence[str] | None)
     """
     stated = list(given) or limit_list(origin.limits)
     own = origin.costs or tuple(names or ())
-    if names is not None and len(own) == 1 and len(names) == 1:
+    if names is not None and len(own) == len(names) == 1:
         own = tuple(names)
         if not given:  # the limit of its training, on the one cost there is
             stated = [replace(limit, cost=None) for limit in stated]
@@ -76,10 +69,7 @@ def _limits(given: Sequence[Limit], origin: Origin, names: Sequence[str] | None)
 
 
 def certify(
-    policy: Any,
-    data: str | Path | Dataset | None = None,
-    limits: Limits = (),
-    **options: Any,
+    policy: Any, data: str | Path | Dataset | None = None, limits: Limits = (), **options: Any
 ) -> Certificate:
     """Whether a policy keeps its limits: pass, fail or abstain for each, with the bounds and the reasons.
 
@@ -141,9 +131,8 @@ def certify_many(
         raise InputError("give either the policy's own episodes or an environment to run it in, not both.")
     if own is not None and len(subjects) > 1:
         raise InputError("logged episodes are of one policy; certify the candidates one by one.")
-    if (env is not None or own is not None) and any(
-        isinstance(one.policy, LoggedProbability) for one in subjects
-    ):
+    column = any(isinstance(one.policy, LoggedProbability) for one in subjects)
+    if column and (env is not None or own is not None):
         raise InputError(
             "probabilities of logged actions cannot act in an environment, nor have episodes of their own: "
             "give a log with propensities."
@@ -187,19 +176,14 @@ def certify_many(
     if plan or any(one.verdict == "abstain" for one in found):
         from slater.certify.plan import with_plan
 
-        found = [
-            with_plan(
-                one,
-                one.details["episode_costs"]
-                if log is None
-                else judged_sums(log, [limit.cost for limit in one.limits])[1].tolist(),
-            )
-            for one in found
-        ]
-    return [
-        replace(one, policy=subject.name, digest=subject.digest)
-        for one, subject in zip(found, subjects, strict=True)
-    ]
+        def costs(one: Certificate) -> Any:
+            if log is None:
+                return one.details["episode_costs"]
+            return judged_sums(log, [limit.cost for limit in one.limits])[1].tolist()
+
+        found = [with_plan(one, costs(one)) for one in found]
+    pairs = zip(found, subjects, strict=True)
+    return [replace(one, policy=subject.name, digest=subject.digest) for one, subject in pairs]
 
 
 def _by_own(subject: Subject, episodes: Dataset, asked: _Asked) -> Certificate:
@@ -207,10 +191,8 @@ def _by_own(subject: Subject, episodes: Dataset, asked: _Asked) -> Certificate:
 
     origin = subject.origin
     check_fits(subject.policy, episodes)
-    found = certify_episodes(
-        episodes, horizon=asked.horizon or origin.horizon, stopping=asked.plan,
-        **asked.of(subject, episodes),
-    )  # fmt: skip
+    steps = asked.horizon or origin.horizon
+    found = certify_episodes(episodes, horizon=steps, stopping=asked.plan, **asked.of(subject, episodes))
     gates = (
         independence(episodes),
         own_episodes(episodes, origin.fingerprint, origin.trained_on, origin.held_out),
@@ -259,9 +241,7 @@ def _by_log(
                 "how likely its actions are."
             )
         # the log that trained a policy says of it what the run said, and that is calibrated
-        part = _as_long(training_part(whole, origin.held_out), asked, origin)
-        assert isinstance(part, Dataset)
-        parts[number] = part
+        part = parts[number] = _as_long(training_part(whole, origin.held_out), asked, origin)
         limits = _limits(asked.limits, origin, part.cost_names)
         key = (part.fingerprint, part.horizon, origin.gamma, limits, tuple(origin.largest_step_cost.items()))
         waiting.setdefault(key, []).append(number)
@@ -273,15 +253,13 @@ def _by_log(
             one = replace(one, assumptions=(*one.assumptions, *silence))
             found[number] = one if alone.passed else with_gate(one, alone)
     said = (entry.said,) if entry.said else ()
-    return [
-        replace(found[number], assumptions=(*found[number].assumptions, *said))
-        for number in range(len(subjects))
-    ]
+    return [replace(one, assumptions=(*one.assumptions, *said)) for _, one in sorted(found.items())]
 
 
-def _as_long(part: Any, asked: _Asked, origin: Origin) -> Any:
+def _as_long(part: Any, asked: _Asked, origin: Origin) -> Dataset:
     """The part of a log with the horizon that is asked for, or that the policy was trained with."""
     horizon = asked.horizon or origin.horizon
+    assert isinstance(part, Dataset)
     if horizon is None or horizon == part.metadata.horizon:
         return part
     return replace(part, metadata=replace(part.metadata, horizon=horizon))
@@ -294,13 +272,10 @@ def _weighted(subject: Subject, whole: Dataset, asked: _Asked) -> Certificate:
     origin = subject.origin
     part, gate = certifying_part(whole, origin.held_out, origin.fingerprint, origin.trained_on)
     part = _as_long(part, asked, origin)
-    found = certify_propensities(
-        part, subject.policy, largest=asked.largest_weight, share=asked.share, **asked.of(subject, part)
-    )
-    alone = independence(part)
-    for one in (gate, *(() if alone.passed else (alone,))):
-        found = with_gate(found, one)
-    return found
+    own = asked.of(subject, part)
+    found = certify_propensities(part, subject.policy, largest=asked.largest_weight, share=asked.share, **own)
+    found, alone = with_gate(found, gate), independence(part)
+    return found if alone.passed else with_gate(found, alone)
 
 
 def _estimated(

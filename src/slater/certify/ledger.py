@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from slater.disk import locked, read_json, write_json
 from slater.errors import InputError
@@ -21,8 +20,7 @@ from slater.errors import InputError
 FORMAT = "slater-ledger-1"
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """Where a certificate stands in the ledger of its log: number, from 1, and a sentence on it."""
 
     number: int
@@ -47,18 +45,16 @@ def enter(data: str | Path, fingerprint: str, policies: Sequence[str], candidate
     """
     path = ledger_path(data)
     if not os.access(path.parent, os.W_OK):
-        return Entry(1, f"it is taken that no other policy was judged by this log: {path} cannot be written.")
+        said = f"it is taken that no other policy was judged by this log: {path} cannot be written."
+        return Entry(1, said)
     with locked(path, beside=True, wait=60.0):
         return _entered(path, fingerprint, policies, candidates)
 
 
 def _sound(logs: Any) -> bool:
     try:
-        return all(
-            isinstance(one["policies"], list) and one["candidates"] >= 1
-            for each in logs.values()
-            for one in each
-        )
+        entries = [one for each in logs.values() for one in each]
+        return all(isinstance(one["policies"], list) and one["candidates"] >= 1 for one in entries)
     except (TypeError, KeyError, AttributeError):
         return False
 
@@ -75,20 +71,13 @@ def _entered(path: Path, fingerprint: str, policies: Sequence[str], candidates: 
     if known and entries[known[0]]["candidates"] >= candidates:
         number = known[0]
     else:
-        number = next(
-            (
-                k for k, entry in enumerate(entries)
-                if entry["candidates"] == candidates
-                and len(set(entry["policies"]) | set(policies)) <= candidates
-            ),
-            len(entries),
-        )  # fmt: skip
+        alike = [k for k, entry in enumerate(entries) if entry["candidates"] == candidates]
+        room = (k for k in alike if len({*entries[k]["policies"], *policies}) <= candidates)
+        number = next(room, len(entries))
         if number == len(entries):
             entries.append({"candidates": candidates, "policies": []})
         entries[number]["policies"] = sorted(set(entries[number]["policies"]) | set(policies))
         write_json(path, {"format": FORMAT, "logs": logs})
-    entry = Entry(number + 1, "")
-    return Entry(
-        number + 1,
-        f"certificate {number + 1} on this log, which gets {entry.share:.0%} of the error ({path.name}).",
-    )
+    share = Entry(number + 1, "").share
+    said = f"certificate {number + 1} on this log, which gets {share:.0%} of the error ({path.name})."
+    return Entry(number + 1, said)

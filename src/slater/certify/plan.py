@@ -52,8 +52,8 @@ def plan_of(cost: str, costs: Sequence[float], mean: float, limit: float, most: 
     """From costs of episodes at hand, (E,), which only say how costs are spread."""
     seen = np.asarray(costs, dtype=np.float64)
     if len(seen) == 0 or seen.max() <= 0:
-        seen = np.array([0.0, 1.0])  # none cost anything: it comes rarely, and is as large as the limit
-        seen = seen * max(limit, 1e-12)
+        # none cost anything: it comes rarely, and is as large as the limit
+        seen = np.array([0.0, max(limit, 1e-12)])
     within = mean <= limit
     rng = np.random.default_rng(0)
     share = min(mean / max(float(seen.mean()), 1e-300), most / float(seen.max()))
@@ -64,18 +64,13 @@ def plan_of(cost: str, costs: Sequence[float], mean: float, limit: float, most: 
     bets = Below(draws, 0.0, most, stopping=True) if within else Below(-draws, -most, 0.0, stopping=True)
     decided = bets.capital(limit if within else -limit, error) >= 1.0
     needed = np.where(decided.any(axis=0), decided.argmax(axis=0) + 1, MOST_EPISODES + 1)
-    counts: list[int | None] = [
-        None if count > MOST_EPISODES else int(count)
-        for count in np.quantile(needed, [0.5, 0.9], method="higher")
-    ]
-    return Plan(cost, float(mean), "pass" if within else "fail", counts[0], counts[1])
+    counts = np.quantile(needed, [0.5, 0.9], method="higher")
+    half, most_of_them = (None if count > MOST_EPISODES else int(count) for count in counts)
+    return Plan(cost, float(mean), "pass" if within else "fail", half, most_of_them)
 
 
 def with_plan(certificate: Certificate, costs: Sequence[Sequence[float]]) -> Certificate:
-    """The certificate with what would decide the limits that it leaves open (`details["plan"]`).
-
-    costs: of episodes at hand, (E, I), in the order of the limits.
-    """
+    """With what would decide the limits left open (`details["plan"]`); costs: of episodes at hand, (E, I)."""
     largest = [float(most) for most in certificate.details.get("largest", ())]
     if not largest:
         return certificate

@@ -33,9 +33,8 @@ def pool_of_run(saved: SavedRun, label: str = "") -> Pool:
             continue
         sums = task.per_episode(member.estimates)
         spread = task.per_episode(member.spread or dict.fromkeys(member.estimates, 0.0))
-        costs = tuple(sums[name] for name in task.costs)
         reward = next(key for key in sums if key not in task.costs)
-        spreads = tuple(spread[c] for c in task.costs)
+        costs, spreads = (tuple(each[name] for name in task.costs) for each in (sums, spread))
         candidates.append(Candidate(f"{label}{member.name}", sums[reward], costs, spread[reward], spreads))
     if not candidates:
         raise InputError(
@@ -57,9 +56,8 @@ def pool_of_runs(runs: Sequence[SavedRun]) -> list[Pool]:
         for name in ("obs_dim", "action_dim", "discrete", "horizon"):
             own, other = getattr(saved.task, name), getattr(first.task, name)
             if own != other:
-                raise InputError(
-                    f"{saved.folder} has {name} {own} and {first.folder} has {other}; pool runs of one task."
-                )
+                said = f"{saved.folder} has {name} {own} and {first.folder} has {other}"
+                raise InputError(f"{said}; pool runs of one task.")
         if not saved.result.trusted:
             text = (
                 f"the estimates of {saved.folder} failed their check on the data; what follows rests on them"
@@ -125,36 +123,33 @@ def mix_policies(
     gamma: discount of the estimators where no policy says its own.
     """
     _refuse_run(out)
-    subjects = [(place, find_policy(place)) for place in places]
-    log = next((s.origin for _, s in subjects if s.origin.reading), subjects[0][1].origin).read(data)
+    subjects = [find_policy(place) for place in places]
+    origins = [subject.origin for subject in subjects]
+    log = next((origin for origin in origins if origin.reading), origins[0]).read(data)
     if not limit_list(limits):
         raise InputError("give the limits that the mixture must keep.")
-    within = episode_thresholds([subject for _, subject in subjects], limits, log)
-    gamma = next((s.origin.gamma for _, s in subjects if s.origin.gamma is not None), gamma)
+    within = episode_thresholds(subjects, limits, log)
+    gamma = next((origin.gamma for origin in origins if origin.gamma is not None), gamma)
     parts: dict[str, Any] = {}
-    for place, subject in subjects:
+    for place, subject in zip(places, subjects, strict=True):
         found = parts_of(subject.policy)
         for number, (_, policy) in enumerate(found):
             name = str(place) if len(found) == 1 else f"{place}: member {number + 1}"
             if name in parts:
                 raise InputError(f"{place} is given twice; give each policy once.")
+            if not hasattr(policy, "tensors"):
+                raise InputError(
+                    f"{name} cannot be written into a mixture; give runs and .safetensors files."
+                )
             parts[name] = policy
-    for name, policy in parts.items():
-        if not hasattr(policy, "tensors"):
-            raise InputError(f"{name} cannot be written into a mixture; give runs and .safetensors files.")
     pool = pool_of_policies(parts, log, within, gamma, cache=cache, settings=settings)
     point = mix(pool, within, margin=margin)
     mixture = Mixture(tuple(parts[name] for name in point.weights), np.array(list(point.weights.values())))
-    contract = mixed_contract([subject for _, subject in subjects], limits, point, log)
-    _write_mix(out, replace(mixture, contract=contract), point, [str(place) for place in places], margin)
-    return point
+    return _written(out, mixture, subjects, limits, point, log, places, margin)
 
 
 def episode_thresholds(policies: Sequence[Any], limits: Limits, log: Dataset) -> list[float]:
-    """Limits per episode for what policies are mixed of, in the order of the log's costs.
-
-    By the horizon and the discount that the policies were trained with, of which there must be one.
-    """
+    """Limits per episode in the order of the log's costs, by the one task that policies were trained on."""
     origins = [find_policy(policy).origin for policy in policies]
     for name in ("gamma", "horizon"):
         found = {getattr(origin, name) for origin in origins} - {None}
@@ -195,13 +190,16 @@ def mixed_contract(
     )  # fmt: skip
 
 
-def _write_mix(
-    out: str | Path, mixture: Mixture, point: Point, sources: Sequence[str], margin: float
-) -> None:
+def _written(
+    out: str | Path, mixture: Mixture, subjects: Sequence[Subject], limits: Limits, point: Point,
+    judge: Dataset | None, places: Sequence[str | Path], margin: float,
+) -> Point:  # fmt: skip
     folder = make_folder(out)
-    save(mixture, folder / "mixture.safetensors")
-    record = {"runs": list(sources), "margin": margin, "unit": "per episode", **point.as_dict()}
-    write_json(folder / "mix.json", record)
+    contract = mixed_contract(subjects, limits, point, judge)
+    save(replace(mixture, contract=contract), folder / "mixture.safetensors")
+    record = {"runs": [str(place) for place in places], "margin": margin, "unit": "per episode"}
+    write_json(folder / "mix.json", record | point.as_dict())
+    return point
 
 
 def mix_runs(folders: Sequence[str | Path], limits: Limits, out: str | Path, *, margin: float = 0.1) -> Point:
@@ -213,10 +211,8 @@ def mix_runs(folders: Sequence[str | Path], limits: Limits, out: str | Path, *, 
     """
     _refuse_run(out)
     mixture, point = best_of_runs([open_run(folder) for folder in folders], limits, margin=margin)
-    contract = mixed_contract([find_policy(folder) for folder in folders], limits, point, None)
-    mixture = replace(mixture, contract=contract)
-    _write_mix(out, mixture, point, [str(folder) for folder in folders], margin)
-    return point
+    subjects = [find_policy(folder) for folder in folders]
+    return _written(out, mixture, subjects, limits, point, None, folders, margin)
 
 
 def best_of_runs(runs: Sequence[SavedRun], limits: Limits, *, margin: float = 0.1) -> tuple[Mixture, Point]:

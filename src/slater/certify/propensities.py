@@ -18,7 +18,7 @@ draws its member at the start of an episode: its weight is the mean of its membe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from slater.certify.bounds import Above, Below, Interval, Strategy, lower_of, upper_of
 from slater.certify.doubly_robust import controlled
-from slater.certify.ranges import Ranges, Stated
+from slater.certify.ranges import Known, Ranges, Stated
 from slater.certify.verdict import (
     Certificate,
     Evidence,
@@ -38,13 +38,7 @@ from slater.certify.verdict import (
     under_range,
     unit_notes,
 )
-from slater.certify.weights import (
-    Weights,
-    checked_propensities,
-    episode_weights,
-    largest_weight,
-    padded_rows,
-)
+from slater.certify.weights import Weights, checked_propensities, episode_weights, largest_weight, padded_rows
 from slater.data import Dataset
 from slater.errors import InputError
 from slater.limits import Limits, resolve_limits
@@ -57,17 +51,6 @@ F64 = NDArray[np.float64]
 FEWEST_EFFECTIVE, SMALLEST_SHARE = 50.0, 0.02
 #: a largest product of weights above this many times an episode's cost bounds nothing
 LARGEST_PRODUCT = 1e6
-
-
-def _whole(data: Dataset, horizon: int) -> Gate:
-    """Whether every episode ended or reached the horizon: the cost of one that was cut off is not known."""
-    table = data.episodes
-    cut = int((table.complete & ~table.terminated & (table.lengths < horizon)).sum())
-    return Gate(
-        "whole episodes", cut == 0,
-        f"{cut} of {int(table.complete.sum())} episodes were cut off before {horizon} steps"
-        + ("." if cut == 0 else ", so that their costs are not known; state the horizon, or mark true ends."),
-    )  # fmt: skip
 
 
 def judge_propensities(
@@ -91,14 +74,19 @@ def judge_propensities(
     T = horizon or data.horizon
     weights = episode_weights(data, policy, T)
     mixed = weights.mixed
-    gates = [_whole(data, T), checked_propensities(data, weights.ratios)]
+    table = data.episodes
+    cut = int((table.complete & ~table.terminated & (table.lengths < T)).sum())
+    so = "." if cut == 0 else ", so that their costs are not known; state the horizon, or mark true ends."
+    said = f"{cut} of {int(table.complete.sum())} episodes were cut off before {T} steps{so}"
+    gates = [Gate("whole episodes", cut == 0, said), checked_propensities(data, weights.ratios)]
     R, _ = largest_weight(data, weights.ratios, largest)
     alive = np.arange(T)[None, :] < weights.lengths[:, None]
     rates = np.zeros(len(names)) if unlived is None else np.asarray(unlived, dtype=np.float64)
     most = np.maximum(np.asarray(largest_step_cost, dtype=np.float64), rates)
     seen = data.costs.max(axis=0).astype(np.float64)
-    if (seen > np.asarray(largest_step_cost) * (1 + 1e-6)).any():
-        i = int((seen > np.asarray(largest_step_cost) * (1 + 1e-6)).argmax())
+    above = seen > np.asarray(largest_step_cost) * (1 + 1e-6)
+    if above.any():
+        i = int(above.argmax())
         raise InputError(
             f"a step costs {seen[i]:g} of {names[i]}, more than the stated largest {largest_step_cost[i]:g}."
         )
@@ -182,7 +170,7 @@ def certify_propensities(
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
     largest: float | None = None,
-    known: Mapping[str, tuple[float, str]] | None = None,
+    known: Known = None,
     horizon: int | None = None,
     gamma: float | None = None,
     share: float = 1.0,
@@ -209,9 +197,7 @@ def certify_propensities(
         unlived=rates.tolist(), horizon=T, largest=largest,
     )  # fmt: skip
     ceiling = ranges.largest(T, rates)
-    verdicts = []
-    for i, one in enumerate(found):
-        verdicts.append(under_range(one.at_most(float(ceiling[i])), ranges, i, T))
+    verdicts = tuple(under_range(v.at_most(float(ceiling[i])), ranges, i, T) for i, v in enumerate(found))
     R, why = largest_weight(data, episode_weights(data, policy, T).ratios, largest)
     heavy = [f"an action is at most {R:g} times as likely as in the log ({why})."] if why else []
     assumptions = (
@@ -222,4 +208,4 @@ def certify_propensities(
     )
     evidence = f"{int(data.episodes.complete.sum())} logged episodes with propensities."
     details = {"largest": ceiling.tolist()}
-    return Certificate(name, confidence, tuple(verdicts), candidates, evidence, assumptions, details)
+    return Certificate(name, confidence, verdicts, candidates, evidence, assumptions, details)

@@ -20,6 +20,8 @@ from slater.errors import InputError
 F64 = NDArray[np.float64]
 #: a number for every cost, numbers in the order of the costs, texts NAME=NUMBER, or numbers by name
 Stated = float | str | Sequence[float | str] | Mapping[str, float] | None
+#: what a step costs at most by name, and who has seen it
+Known = Mapping[str, tuple[float, str]] | None
 
 
 def named_numbers(given: Stated, names: Sequence[str], what: str) -> dict[str, float]:
@@ -73,12 +75,7 @@ class Ranges:
 
     @classmethod
     def of(
-        cls,
-        names: Sequence[str],
-        step: Stated = None,
-        episode: Stated = None,
-        *,
-        known: Mapping[str, tuple[float, str]] | None = None,
+        cls, names: Sequence[str], step: Stated = None, episode: Stated = None, *, known: Known = None
     ) -> Ranges:
         """From what is stated, else from what is `known` of a step by name: a cost, and who has seen it."""
         stated = named_numbers(step, names, "the largest cost of a step")
@@ -142,13 +139,12 @@ class Ranges:
 
     def condition(self, number: int, horizon: int) -> str:
         """What is taken for granted, as the end of a sentence that begins with "if"."""
-        parts = []
-        if math.isfinite(self.bounding[number]):
+        bounded, parts = math.isfinite(self.bounding[number]), []
+        if bounded:
             parts.append(f"no step costs more than {self.step[number]:g}")
         if math.isfinite(self.episode[number]):
-            parts.append(f"no episode more than {self.episode[number]:g}" if parts
-                         else f"no episode costs more than {self.episode[number]:g}")  # fmt: skip
-        if math.isfinite(self.bounding[number]):
+            parts.append(f"no episode {'' if bounded else 'costs '}more than {self.episode[number]:g}")
+        if bounded:
             parts.append(f"an episode has at most {horizon} step{'s' * (horizon > 1)}")
         return " and ".join(parts)
 
@@ -166,8 +162,5 @@ class Ranges:
 
     def notes(self) -> list[str]:
         """Who says so, one sentence per cost."""
-        return [
-            f"{name}: at most {most:g} a step ({source})."
-            for name, most, source in zip(self.names, self.step, self.sources, strict=True)
-            if math.isfinite(most)
-        ]
+        each = zip(self.names, self.step, self.sources, strict=True)
+        return [f"{x}: at most {most:g} a step ({who})." for x, most, who in each if math.isfinite(most)]

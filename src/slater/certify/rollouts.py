@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slater.certify.bounds import Interval, betting_lower, betting_upper, share_upper
-from slater.certify.ranges import Ranges, Stated
+from slater.certify.ranges import Known, Ranges, Stated
 from slater.certify.verdict import (
     Certificate,
     Evidence,
@@ -39,6 +39,8 @@ from slater.limits import Limit, Limits, limit_list, resolve_limits
 from slater.policy import Policy
 
 F64 = NDArray[np.float64]
+Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
 
 #: share of the error that goes to the bound on the share of episodes over the limit; the rest to the verdict
 SHARE_OF_ERROR = 0.1
@@ -76,11 +78,11 @@ def judge_episodes(
     stopping: bool = False,
     gates: Sequence[Gate] = (),
 ) -> tuple[LimitVerdict, ...]:
-    """Verdicts from costs per episode, shape `(E, I)`, of which none exceeds `largest` `(I,)`.
+    """Verdicts from costs per episode, shape `(E, I)`, of which none exceeds `largest` `(I,)`; if that is
+    infinite, there is no upper bound.
 
     `error` is that of one limit; with `stopping` the number of episodes may depend on the costs. Where
     the cost of an episode is not fully known, `costs` is what it is at least and `at_most` (E, I) the rest.
-    Where `largest` is infinite there is no upper bound.
     """
     verdicts = []
     highest = costs if at_most is None else at_most
@@ -113,13 +115,11 @@ def _told(low: F64, high: F64, interval: Interval) -> tuple[Gate, ...]:
     slack = 1e-6 * max(float(high.max()), 1e-300)
     if interval.lower <= low.mean() + slack and high.mean() <= interval.upper + slack:
         return ()
-    return (
-        Gate(
-            "one kind of episodes", False,
-            f"episodes cost {interval.estimate:.4g} on average, and the first ones something else, so that "
-            "they do not say what the next ones cost: the policy or its surroundings changed on the way.",
-        ),
-    )  # fmt: skip
+    why = (
+        f"episodes cost {interval.estimate:.4g} on average, and the first ones something else, so that they "
+        "do not say what the next ones cost: the policy or its surroundings changed on the way."
+    )
+    return (Gate("one kind of episodes", False, why),)
 
 
 @dataclass(frozen=True)
@@ -139,13 +139,7 @@ class Counted:
 
     @classmethod
     def of(
-        cls,
-        costs: F64,
-        lengths: NDArray[np.int64],
-        terminated: NDArray[np.bool_],
-        limits: Sequence[Limit],
-        horizon: int,
-        ranges: Ranges,
+        cls, costs: F64, lengths: Int, terminated: Bool, limits: Sequence[Limit], horizon: int, ranges: Ranges
     ) -> Counted:
         """costs: (E, I) sums; lengths, terminated: (E,); horizon: steps of an episode that does not end."""
         if lengths.max() > horizon:
@@ -163,16 +157,14 @@ class Counted:
         ceiling = np.where(np.isfinite(worst), worst, 0.0) * left + np.where(np.isinf(worst), most, 0.0)
         words = f"of {len(costs)} episodes {int(cut.sum())} were cut off before {horizon} steps: "
         words += "what they would have cost besides is between nothing and the most."
-        return cls(
-            lived, np.minimum(lived + ceiling, np.maximum(most, lived)), most,
-            (words,) if cut.any() else (),
-        )  # fmt: skip
+        highest = np.minimum(lived + ceiling, np.maximum(most, lived))
+        return cls(lived, highest, most, (words,) if cut.any() else ())
 
 
 def _verdicts(
     costs: F64,
-    lengths: NDArray[np.int64],
-    terminated: NDArray[np.bool_],
+    lengths: Int,
+    terminated: Bool,
     limits: Sequence[Limit],
     horizon: int,
     ranges: Ranges,
@@ -201,7 +193,7 @@ def certify_episodes(
     candidates: int = 1,
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
-    known: Mapping[str, tuple[float, str]] | None = None,
+    known: Known = None,
     horizon: int | None = None,
     gamma: float | None = None,
     stopping: bool = False,
@@ -231,25 +223,21 @@ def certify_episodes(
         stopping=stopping,
     )  # fmt: skip
     evidence = f"{len(costs)} logged episodes of the policy itself."
-    return Certificate(
-        name, confidence, verdicts, candidates, evidence,
-        ("the episodes are of this policy, independent, and start as they will in deployment.", *notes),
-        {"episode_costs": costs.tolist(), "episode_returns": table.returns.tolist(),
-         "largest": largest},
-    )  # fmt: skip
+    taken = "the episodes are of this policy, independent, and start as they will in deployment."
+    details = {"episode_costs": costs.tolist(), "episode_returns": table.returns.tolist(), "largest": largest}
+    return Certificate(name, confidence, verdicts, candidates, evidence, (taken, *notes), details)
 
 
 def _each(
-    policy: Policy, env_id: str, options: dict[str, Any], settings: RunSettings, count: int, workers: int,
-    env: Any,
-) -> Iterator[Episode]:  # fmt: skip
+    prepared: tuple[Policy, str, dict[str, Any], RunSettings], count: int, workers: int, env: Any
+) -> Iterator[Episode]:
     """Episodes 0, 1, ... in their order, so that where one stops does not depend on the workers."""
+    policy, _, _, settings = prepared
     if workers == 1:
-        for index in range(count):
-            yield run_episode(policy, env, index, settings)
+        yield from (run_episode(policy, env, index, settings) for index in range(count))
         return
     with Workers(workers) as pool:
-        pool.prepare((policy, env_id, options, settings))
+        pool.prepare(prepared)
         early: dict[int, Episode] = {}
         wanted = 0
         for episode in pool.episodes(range(count)):
@@ -297,7 +285,7 @@ def certify_rollouts(
     horizon: int | None = None,
     largest_step_cost: Stated = None,
     largest_episode_cost: Stated = None,
-    known: Mapping[str, tuple[float, str]] | None = None,
+    known: Known = None,
     gamma: float | None = None,
     seed: int = 0,
     workers: int = 1,
@@ -350,7 +338,7 @@ def certify_rollouts(
         ran: list[Episode] = []
         verdicts: tuple[LimitVerdict, ...] = ()
         notes: list[str] = []
-        for episode in _each(acting, env_id, options, settings, count, workers, env):
+        for episode in _each((acting, env_id, options, settings), count, workers, env):
             ran.append(episode)
             for i, c in enumerate(columns):
                 where = f"step {episode.highest_at[c]} of episode {episode.index}"
@@ -370,10 +358,12 @@ def certify_rollouts(
                 break
     finally:
         env.close()
-    evidence = f"{len(ran)} episodes in {env_id}, seed {seed} of certificates."
-    if at_most is not None:
-        evidence = f"{len(ran)} of at most {at_most} episodes in {env_id}, seed {seed} of certificates, "
-        evidence += "stopped when decided."
+    many, end = (
+        (f"{len(ran)}", ".")
+        if at_most is None
+        else (f"{len(ran)} of at most {at_most}", ", stopped when decided.")
+    )
+    evidence = f"{many} episodes in {env_id}, seed {seed} of certificates{end}"
     acts = ["the policy acts with the likeliest action, in deployment too."] if deterministic else []
     returns = [one.total_return for one in ran]
     details = {"episode_costs": costs.tolist(), "episode_returns": returns, "largest": largest}

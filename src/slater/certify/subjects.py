@@ -32,16 +32,13 @@ from slater.runs.trained_on import TrainedOn
 class Origin:
     """How a policy was made, as far as it is known: of a function, nothing is.
 
-    Attributes:
-        costs: names of the costs that its limits are about, in their order.
-        limits: as given, one per cost.
-        gamma, horizon: discount, and steps of an episode, of its task.
-        largest_step_cost: of each cost, in the data that trained it; {} if not known.
-        data, reading: where those data were, and how they were read.
-        fingerprint, trained_on, held_out: what they were: as a whole, by episode, and what was kept from it.
-        kind: what it is, a class of `slater.certify.conformal`; "" if nothing says so.
-        like: what columns that are no numbers became in those data, if that is known.
-
+    costs, limits: names of the costs that its limits are about, in their order, and the limits as given.
+    gamma, horizon: discount, and steps of an episode, of its task.
+    largest_step_cost: of each cost, in the data that trained it; {} if not known.
+    data, reading: where those data were, and how they were read.
+    fingerprint, trained_on, held_out: what they were: as a whole, by episode, and what was kept from it.
+    kind: what it is, a class of `slater.certify.conformal`; "" if nothing says so.
+    like: what columns that are no numbers became in those data, if that is known.
     """
 
     costs: tuple[str, ...] = ()
@@ -88,10 +85,7 @@ class Origin:
         )  # fmt: skip
 
     def read(self, data: Any, told: ReadOptions | None = None) -> Dataset:
-        """A log, read as those data were that trained the policy if it is of their kind of file.
-
-        told: how else; what it says goes before.
-        """
+        """A log, read as the policy's own if its kind of file is alike; `told`: how else, going before."""
         if isinstance(data, Dataset):
             return data
         if data is None:
@@ -277,27 +271,18 @@ def _imported(text: str) -> Any:
 def check_fits(policy: Any, data: Dataset) -> None:
     """Refuse data with other observations or actions than the policy takes and gives, where it says them."""
     for _, member in parts_of(policy):
-        kind = type(member).__name__
-        mean = getattr(member, "obs_mean", None)
+        mean, low = getattr(member, "obs_mean", None), getattr(member, "low", None)
+        wrong = ""
         if mean is not None and np.ndim(mean) == 1 and len(mean) != data.observation_dim:
-            raise InputError(
-                f"the policy takes observations of {len(mean)} entries, but the data have "
-                f"{data.observation_dim}."
-            )
-        if kind == "CategoricalPolicy" and not data.discrete:
-            raise InputError(
-                "the policy chooses among discrete actions, but those of the data are continuous."
-            )
-        if kind == "CategoricalPolicy":
+            wrong = f"takes observations of {len(mean)} entries, but the data have {data.observation_dim}"
+        elif type(member).__name__ == "CategoricalPolicy":
             count = len(np.asarray(getattr(member, "biases")[-1]))  # noqa: B009 (not of every policy)
-            if data.num_actions > count:
-                raise InputError(
-                    f"the policy chooses among {count} actions, but the data have {data.num_actions} actions."
-                )
-        low = getattr(member, "low", None)
-        if low is not None and (data.discrete or len(low) != data.action_dim):
+            if not data.discrete:
+                wrong = "chooses among discrete actions, but those of the data are continuous"
+            elif data.num_actions > count:
+                wrong = f"chooses among {count} actions, but the data have {data.num_actions} actions"
+        elif low is not None and (data.discrete or len(low) != data.action_dim):
             what = "discrete ones" if data.discrete else f"{data.action_dim} entries"
-            raise InputError(
-                f"the policy gives continuous actions of {len(low)} entries, but those of the data have "
-                f"{what}."
-            )
+            wrong = f"gives continuous actions of {len(low)} entries, but those of the data have {what}"
+        if wrong:
+            raise InputError(f"the policy {wrong}.")

@@ -64,20 +64,13 @@ class Evidence:
 class LimitVerdict:
     """The verdict on one limit.
 
-    Attributes:
-        cost: name of the cost.
-        limit: what it may be at most, in `unit`.
-        unit: what the numbers count, as "per episode".
-        verdict: pass, fail or abstain.
-        estimate, lower, upper: expected cost of the policy and the bounds that decided, in `unit`.
-        tier: who spoke.
-        reason: why the verdict is what it is, one sentence.
-        gates: the conditions, each with its reason.
-        evidence: every estimator that was asked, with its interval.
-        share_over: upper bound on the share of episodes over the limit, where episodes were run; it and the
-            verdict share the error.
-        condition: what an upper bound takes for granted, as the end of a sentence after "if".
-
+    cost, limit, unit: what it may be at most, and what the numbers count, as "per episode".
+    verdict: pass, fail or abstain; reason: why, one sentence; tier: who spoke.
+    estimate, lower, upper: expected cost of the policy and the bounds that decided, in `unit`.
+    gates: the conditions, each with its reason; evidence: every estimator that was asked.
+    share_over: upper bound on the share of episodes over the limit, where episodes were run; it and the
+    verdict share the error.
+    condition: what an upper bound takes for granted, as the end of a sentence after "if".
     """
 
     cost: str
@@ -126,18 +119,13 @@ class LimitVerdict:
 
 def unit_notes(limits: Sequence[Limit], per_episode: Sequence[float]) -> list[str]:
     """What is taken for granted where a limit was not given per episode."""
-    notes = []
-    for limit, value in zip(limits, per_episode, strict=True):
-        if limit.unit == "step":
-            notes.append(
-                f"the limit {limit} is on the steps lived: a step that an episode does not live because it "
-                f"ended counts as {limit.value:g}, and the sum is compared with {value:g}."
-            )
-        elif limit.unit == "discounted":
-            notes.append(
-                f"the limit {limit} is judged as {value:.4g} per episode, the same for costs at an even rate."
-            )
-    return notes
+    notes = {
+        "step": "on the steps lived: a step that an episode does not live because it ended counts as {0:g}, "
+        "and the sum is compared with {1:g}.",
+        "discounted": "judged as {1:.4g} per episode, the same for costs at an even rate.",
+    }
+    each = zip(limits, per_episode, strict=True)
+    return [f"the limit {x} is {notes[x.unit].format(x.value, y)}" for x, y in each if x.unit in notes]
 
 
 def episode_limit(limit: Limit, gamma: float | None, horizon: int) -> float:
@@ -181,25 +169,21 @@ def decide(interval: Interval, limit: float, gates: Iterable[Gate] = ()) -> tupl
     if interval.lower > limit:
         return "fail", f"the lower bound {interval.lower:.4g} is above the limit {limit:.4g}."
     least, most = interval.lower, interval.upper
-    left = f"anything from {least:.4g}" + (f" to {most:.4g}" if math.isfinite(most) else " up")
-    return "abstain", f"by this evidence it may be {left}."
+    left = f"{least:.4g}" + (f" to {most:.4g}" if math.isfinite(most) else " up")
+    return "abstain", f"by this evidence it may be anything from {left}."
 
 
 @dataclass(frozen=True, repr=False)
 class Certificate:
     """What may be said of one policy and its limits.
 
-    Attributes:
-        policy: what was judged, as a path or a name.
-        confidence: with at least this probability no verdict is wrong (for the tier "estimates": the aim,
-            whose measured rate is in docs/results-verdicts.md).
-        limits: one verdict per limit.
-        candidates: how many policies were judged together; the error is divided by it.
-        evidence_from: where the evidence is from, one sentence.
-        assumptions: what is taken for granted, one sentence each.
-        details: what pictures need besides, plain JSON.
-        digest: of the policy's file as it was judged (`slater.disk.digest_of`); "" for a function.
-
+    policy: what was judged, as a path or a name; limits: one verdict per limit.
+    confidence: with at least this probability no verdict is wrong (for the tier "estimates": the aim, whose
+    measured rate is in docs/results-verdicts.md).
+    candidates: how many policies were judged together; the error is divided by it.
+    evidence_from, assumptions: where the evidence is from, and what is taken for granted, a sentence each.
+    details: what pictures need besides, plain JSON.
+    digest: of the policy's file as it was judged (`slater.disk.digest_of`); "" for a function.
     """
 
     policy: str
@@ -250,7 +234,7 @@ class Certificate:
             return f"No verdict on whether the mean {first.cost} is within {first.stated}: {first.reason}"
         kept = ", and ".join(
             f"the mean {x.cost} is within {x.stated} (at most {x.upper:.4g})"
-            + (f", if {x.condition}" if x.condition else "")
+            + (x.condition and f", if {x.condition}")
             for x in self.limits
         )
         return f"Within limits: {sure}, {kept}{given}."
@@ -270,14 +254,10 @@ class Certificate:
     def table(self) -> str:
         """One line per limit, then its gates."""
         header = ("cost", "limit", "estimate", "lower", "upper", "verdict", "by")
-        rows = [header] + [
-            (
-                x.cost, f"{x.limit:.4g} {x.unit}",
-                *("-" if math.isnan(n) else f"{n:.4g}" for n in (x.estimate, x.lower, x.upper)),
-                x.verdict, x.tier,
-            )
-            for x in self.limits
-        ]  # fmt: skip
+        rows: list[tuple[str, ...]] = [header]
+        for x in self.limits:
+            numbers = ("-" if math.isnan(n) else f"{n:.4g}" for n in (x.estimate, x.lower, x.upper))
+            rows.append((x.cost, f"{x.limit:.4g} {x.unit}", *numbers, x.verdict, x.tier))
         widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         for limit in self.limits:
@@ -330,16 +310,14 @@ class Certificate:
 
 
 def _limit_verdict(record: Mapping[str, Any]) -> LimitVerdict:
+    def numbers(record: Mapping[str, Any]) -> dict[str, Any]:
+        """With numbers where JSON has none: infinity is a text, and what is not a number is null."""
+        names = record.keys() & {"limit", "estimate", "lower", "upper"}
+        return {**record, **{x: math.nan if record[x] is None else float(record[x]) for x in names}}
+
     gates = tuple(Gate(**gate) for gate in record["gates"])
-    evidence = tuple(Evidence(**_numbers(one)) for one in record["evidence"])
-    return LimitVerdict(**_numbers({**record, "gates": gates, "evidence": evidence}))
-
-
-def _numbers(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with numbers where JSON has none: infinity is a text, and what is not a number is null."""
-    names = record.keys() & {"limit", "estimate", "lower", "upper"}
-    values = {name: math.nan if record[name] is None else float(record[name]) for name in names}
-    return {**record, **values}
+    evidence = tuple(Evidence(**numbers(one)) for one in record["evidence"])
+    return LimitVerdict(**numbers({**record, "gates": gates, "evidence": evidence}))
 
 
 def _plain(value: Any) -> Any:
@@ -355,10 +333,6 @@ def _plain(value: Any) -> Any:
 
 def with_gate(certificate: Certificate, gate: Gate) -> Certificate:
     """The certificate under one more condition, which every limit of it needs."""
-    limits = tuple(
-        replace(limit, gates=(gate, *limit.gates))
-        if gate.passed
-        else replace(limit, gates=(gate, *limit.gates), verdict="abstain", reason=gate.reason)
-        for limit in certificate.limits
-    )
-    return replace(certificate, limits=limits)
+    closed: dict[str, Any] = {} if gate.passed else {"verdict": "abstain", "reason": gate.reason}
+    limits = (replace(limit, gates=(gate, *limit.gates), **closed) for limit in certificate.limits)
+    return replace(certificate, limits=tuple(limits))

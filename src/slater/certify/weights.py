@@ -138,34 +138,33 @@ def checked_propensities(data: Dataset, ratios: F64) -> Gate:
     tests: dict[str, F64] = {f"the weight of a step by member {k + 1}": one for k, one in enumerate(ratios)}
     half = data.size // 2
     later = np.arange(data.size) >= half
+    first = slice(0, max(half, 1))  # where to look is decided by the first half of the rows
     if data.discrete:
         tests["1 / (number of actions x propensity)"] = 1.0 / (data.num_actions * mu)
         often = np.bincount(data.actions, minlength=data.num_actions).argsort()[::-1][:20]
-        for action in often:
-            tests[f"1 / propensity of action {action}"] = np.where(data.actions == action, 1.0, 0.0) / mu
-        # where an observation's entry is high, and where it is low, by what the first half of the rows has
+        each = {action: np.where(data.actions == action, 1.0, 0.0) / mu for action in often}
+        tests |= {f"1 / propensity of action {action}": one for action, one in each.items()}
         for entry in range(min(data.observation_dim, 4)):
-            middle = np.median(data.observations[: max(half, 1), entry])
-            for side, rows in (("high", data.observations[:, entry] > middle),
-                               ("low", data.observations[:, entry] <= middle)):  # fmt: skip
+            high = data.observations[:, entry] > np.median(data.observations[first, entry])
+            for side, rows in (("high", high), ("low", ~high)):
                 for action in often[:4]:
-                    taken = (data.actions == action) & rows
                     name = f"1 / propensity of action {action} where observation {entry} is {side}"
-                    tests[name] = np.where(rows, np.where(taken, 1.0, 0.0) / mu, 1.0)[later]
+                    tests[name] = np.where(rows, each[action], 1.0)[later]
     else:
         # not their tails, where one over a density is large and seldom
-        low, high = np.quantile(data.actions[: max(half, 1)], [0.05, 0.95], axis=0)
+        low, high = np.quantile(data.actions[first], [0.05, 0.95], axis=0)
         if (high > low).all():
             inside = ((data.actions >= low) & (data.actions <= high)).all(axis=1)
             volume = float(np.prod((high - low).astype(np.float64)))
             tests["1 / density over the range of actions"] = (np.where(inside, 1.0, 0.0) / mu / volume)[later]
             for entry in range(data.action_dim):
-                middle = np.median(data.actions[: max(half, 1), entry])
+                middle = np.median(data.actions[first, entry])
                 if not low[entry] < middle < high[entry]:
                     continue
+                below = data.actions[:, entry] <= middle
                 for side, rows, share in (
-                    ("lower", data.actions[:, entry] <= middle, middle - low[entry]),
-                    ("upper", data.actions[:, entry] > middle, high[entry] - middle),
+                    ("lower", below, middle - low[entry]),
+                    ("upper", ~below, high[entry] - middle),
                 ):
                     part = volume * float(share) / float(high[entry] - low[entry])
                     name = f"1 / density over the {side} half of action {entry}"
@@ -177,11 +176,9 @@ def checked_propensities(data: Dataset, ratios: F64) -> Gate:
         for name, most in zip(names, bets.capital(1.0 + 1e-6, error).max(axis=0), strict=True):
             if most >= 1.0:
                 least = betting_lower(tests[name], 0.0, math.inf, error)
-                return Gate(
-                    "propensities", False,
-                    f"the propensities are wrong: {name} has a mean of {tests[name].mean():.3g}, at least "
-                    f"{least:.3g}, where it is at most 1 if they are right.",
-                )  # fmt: skip
+                why = f"the propensities are wrong: {name} has a mean of {tests[name].mean():.3g}, at least "
+                why += f"{least:.3g}, where it is at most 1 if they are right."
+                return Gate("propensities", False, why)
     return Gate("propensities", True, f"in none of {len(tests)} tests were they found to be too small.")
 
 

@@ -14,16 +14,7 @@ from collections.abc import Callable
 
 from slater.tabular.bellman import advantage, bellman_error, bellman_residual
 from slater.tabular.certificate import Certificate, certify, estimate_certificate
-from slater.tabular.classes import (
-    Box,
-    FiniteList,
-    L2Ball,
-    Linear,
-    NormalisedBox,
-    PerSampleBox,
-    Tabular,
-    aggregation,
-)
+from slater.tabular.classes import Box, L2Ball, Linear, PerSampleBox, Tabular, aggregation
 from slater.tabular.cmdp import CMDP, Infeasible, Solution, uniform_policy
 from slater.tabular.coptidice import COptiDICE
 from slater.tabular.counts import Counts, Coverage
@@ -41,7 +32,7 @@ from slater.tabular.mixture import Mixture
 from slater.tabular.ope import evaluate, identification_interval, standard_error
 from slater.tabular.pdca import PDCA
 from slater.tabular.pdocrl import PDOCRL
-from slater.tabular.pessimism import affordable, pair_bounds, pair_errors, pessimistic, rare_share
+from slater.tabular.pessimism import affordable, pair_errors, pessimistic, rare_share
 from slater.tabular.plugin import PlugIn
 from slater.tabular.result import Algorithm, Result
 from slater.tabular.theory import MODES, TheoremPlan, make_plan
@@ -67,12 +58,10 @@ __all__ = [
     "Counts",
     "Coverage",
     "Critic",
-    "FiniteList",
     "Infeasible",
     "L2Ball",
     "Linear",
     "Mixture",
-    "NormalisedBox",
     "PerSampleBox",
     "PlugIn",
     "Result",
@@ -92,7 +81,6 @@ __all__ = [
     "half_optimal_behaviour",
     "identification_interval",
     "make_plan",
-    "pair_bounds",
     "pair_errors",
     "paper_cmdp",
     "pessimistic",

@@ -12,12 +12,13 @@ from slater.errors import InputError
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
 
 #: how far a row of probabilities may be from summing to one; larger deviations are errors, not rounding
 SUM_TOLERANCE = 1e-6
 
 
-def _first(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+def _first(mask: Bool) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argwhere(mask)[0])
 
 

@@ -83,10 +83,7 @@ class Kernel:
         return sparse.csr_array(weights @ self.rows)
 
     def values(self, policy: Float, utility: Float, discount: float) -> Float:
-        """`V` of policies `(K, S, A)` for expected utilities of their steps `(K, S, m)`, shaped as these.
-
-        Of one policy `(S, A)`: `(S,)`.
-        """
+        """`V` of policies `(K, S, A)` for expected utilities `(K, S, m)` of their steps; of one: `(S,)`."""
         return self._solved(policy, utility, discount, transposed=False)
 
     def flows(self, policy: Float, inflow: Float, discount: float) -> Float:
@@ -127,20 +124,17 @@ class Resolvent:
         self._discount = discount
         self._states = matrix.shape[0]
 
-    def values(self, right: Float) -> Float:
+    def values(self, right: Float, *, transposed: bool = False) -> Float:
         """The solution X of `X = right + discount P X`, for `right` of shape `(S,)` or `(S, m)`."""
-        return self._solve(right, transposed=False)
-
-    def flows(self, right: Float) -> Float:
-        """The solution X of `X = right + discount P' X`, for `right` of shape `(S,)` or `(S, m)`."""
-        return self._solve(right, transposed=True)
-
-    def _solve(self, right: Float, *, transposed: bool) -> Float:
         if self._states <= DENSE_STATES:
             return np.asarray(lu_solve(self._factors, right, trans=int(transposed), check_finite=False))
         columns = right[:, None] if right.ndim == 1 else right
         solved = [self._iterate(column, transposed=transposed) for column in columns.T]
         return np.stack(solved, axis=1).reshape(right.shape)
+
+    def flows(self, right: Float) -> Float:
+        """The same of `X = right + discount P' X`."""
+        return self.values(right, transposed=True)
 
     @cached_property
     def _factors(self) -> Any:
@@ -149,17 +143,9 @@ class Resolvent:
         dense[np.diag_indices(self._states)] += 1.0
         return lu_factor(dense, overwrite_a=True, check_finite=False)
 
-    @cached_property
-    def _transposed(self) -> sparse.csr_array:
-        return sparse.csr_array(self._matrix.T)
-
-    @cached_property
-    def _sparse_factors(self) -> Any:
-        return splu(sparse.csc_array(sparse.eye_array(self._states) - self._discount * self._matrix))
-
     def _iterate(self, right: Float, *, transposed: bool) -> Float:
         """GMRES until its certificate holds, and a sparse factorisation if it does not."""
-        matrix = self._transposed if transposed else self._matrix
+        matrix = sparse.csr_array(self._matrix.T) if transposed else self._matrix
         order = 1 if transposed else np.inf
         size = float(np.linalg.norm(right, order))
         if size == 0.0:
@@ -172,19 +158,15 @@ class Resolvent:
         x = np.zeros_like(right)
         # the solution is at least as large as the right side over (1 + discount); two rounds of
         # refinement bring the residual from GMRES' own norm to the one that bounds the error
-        for _ in range(4):
+        for left in (4, 3, 2, 1, 0):
             residual = right - apply(x)
             error = float(np.linalg.norm(residual, order)) / (1.0 - self._discount)
             if error <= TOLERANCE * max(float(np.linalg.norm(x, order)), size):
                 return x
-            step, _ = gmres(operator, residual, rtol=1e-8, atol=0.0, restart=60, maxiter=6)
-            x = x + step
-        residual = right - apply(x)
-        if np.linalg.norm(residual, order) / (1.0 - self._discount) <= TOLERANCE * max(
-            float(np.linalg.norm(x, order)), size
-        ):
-            return x
-        return np.asarray(self._sparse_factors.solve(right, trans="T" if transposed else "N"))
+            if left:
+                x = x + gmres(operator, residual, rtol=1e-8, atol=0.0, restart=60, maxiter=6)[0]
+        factors = splu(sparse.csc_array(sparse.eye_array(self._states) - self._discount * self._matrix))
+        return np.asarray(factors.solve(right, trans="T" if transposed else "N"))
 
 
 def policy_iteration(

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from slater.errors import InputError
 from slater.tabular._check import Float, Int
-from slater.tabular.classes import Box, FiniteList, L2Ball, NormalisedBox, PerSampleBox, WeightClass
+from slater.tabular.classes import L2Ball, PerSampleBox, WeightClass
 from slater.tabular.counts import Counts
 
 
@@ -30,15 +29,10 @@ def bellman_error(data: Counts, policy: Float, f: Float, utility: Float, weights
     atoms = Atoms.of(data, weights)
     V = np.einsum("sa,sa->s", policy, f)
     delta = f.ravel()[atoms.pair] - utility.ravel()[atoms.pair] - data.discount * (atoms.follow @ V)
-    match weights:
-        case Box(bound) | PerSampleBox(bound):
-            return bound * float(max(atoms.mass @ np.maximum(delta, 0), atoms.mass @ np.maximum(-delta, 0)))
-        case NormalisedBox(bound):
-            return max(_worst_mean(delta, atoms.mass, bound), _worst_mean(-delta, atoms.mass, bound))
-        case L2Ball(radius):
-            return radius * float(np.sqrt(atoms.mass @ delta**2))
-        case FiniteList():
-            return float(np.abs(list_masses(weights, data, atoms) @ delta).max())
+    if isinstance(weights, L2Ball):
+        return weights.radius * float(np.sqrt(atoms.mass @ delta**2))
+    up, down = atoms.mass @ np.maximum(delta, 0), atoms.mass @ np.maximum(-delta, 0)
+    return weights.bound * float(max(up, down))
 
 
 def advantage(data: Counts, policy: Float, f: Float) -> float:
@@ -47,32 +41,12 @@ def advantage(data: Counts, policy: Float, f: Float) -> float:
     return float(np.sum(rho.sum(axis=1, keepdims=True) * policy * f) - np.sum(rho * f))
 
 
-def _worst_mean(delta: Float, mass: Float, bound: float) -> float:
-    """`max E[w delta]` over `0 <= w <= bound, E[w] = 1`: fill the largest residuals first."""
-    order = np.argsort(-delta)
-    filled = np.minimum(np.cumsum(bound * mass[order]), 1.0)
-    return float(np.diff(filled, prepend=0.0) @ delta[order])
-
-
-def list_masses(weights: FiniteList, data: Counts, atoms: Atoms) -> Float:
-    """Each weight function of a list times the mass of each atom, shape `(m, atoms)`."""
-    shape = (data.num_states, data.num_actions)
-    if weights.weights.shape[1:] != shape:
-        raise InputError(
-            f"weights has shape {weights.weights.shape}, but (m, {shape[0]}, {shape[1]}) is needed."
-        )
-    return weights.weights.reshape(len(weights.weights), -1)[:, atoms.pair] * atoms.mass
-
-
 @dataclass(frozen=True, eq=False)
 class Atoms:
     """What a weight function can tell apart: pairs, or for the per-sample form triples (s, a, s').
 
-    Attributes:
-        pair: flat pair index of each atom, shape `(m,)`.
-        follow: distribution of its next state, sparse `(m, S)`; rows sum to less than 1 at true ends.
-        mass: its share of the data, shape `(m,)`.
-
+    pair: (m,) flat pair index; mass: (m,) share of the data; follow: distribution of the next state, sparse
+    (m, S), whose rows sum to less than 1 at true ends.
     """
 
     pair: Int
@@ -82,13 +56,11 @@ class Atoms:
     @classmethod
     def of(cls, data: Counts, weights: WeightClass) -> Atoms:
         """The atoms of a dataset for a class W."""
-        S = data.num_states
-        total = data.pair_counts.sum()
+        S, total = data.num_states, data.pair_counts.sum()
         if not isinstance(weights, PerSampleBox):
             pair = np.flatnonzero(data.seen)
-            return cls(
-                pair, sparse.csr_array(data.successors.rows[pair]), data.pair_counts.ravel()[pair] / total
-            )
+            follow = sparse.csr_array(data.successors.rows[pair])
+            return cls(pair, follow, data.pair_counts.ravel()[pair] / total)
         triples = data.transition_counts.tocoo()
         order = np.lexsort((triples.col, triples.row))
         pair, state = triples.row[order].astype(np.int64), triples.col[order]

@@ -48,13 +48,8 @@ MOST_TANGENTS = 60
 
 @dataclass(frozen=True, eq=False)
 class _Tangent:
-    """What one theta says: the flow's answer, and for each utility f, G and G's slope.
-
-    Attributes:
-        f: minimisers for this theta, shape `(m, S, A)`.
-        value: G, shape `(m,)`.
-        slope: of G in theta over K, `sum rho (dbar)_+ - sum rho (-dbar)_+`, shape `(m,)`.
-
+    """What one theta says of m utilities: minimisers f (m, S, A), G (m,), and G's slope in theta over K (m,),
+    `sum rho (dbar)_+ - sum rho (-dbar)_+`.
     """
 
     theta: float
@@ -64,16 +59,7 @@ class _Tangent:
 
 
 class BoxCritics:
-    """Critics `argmin_f weight * E_D(pi, f; U_j) + sign_j * A_D(pi, f)` of one policy for many utilities.
-
-    Args:
-        data: the dataset.
-        utilities: U_j, shape `(m, S, A)`.
-        signs: +1 (pessimistic for a reward) or -1 (pessimistic for a cost), one a utility.
-        bound: C_infinity of `Box`.
-        weight: of the Bellman error; 2 in the paper.
-
-    """
+    """The critics of `critics.Critics`, arguments as there, for `Box` with C_infinity `bound`."""
 
     def __init__(
         self, data: Counts, utilities: Float, signs: Sequence[int], bound: float, weight: float = 2.0

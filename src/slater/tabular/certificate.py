@@ -21,18 +21,12 @@ from slater.tabular.mixture import Mixture
 
 @dataclass(frozen=True)
 class Certificate:
-    """Exact on the model that it was computed on.
+    """Exact on the model that it was computed on, in J-units.
 
-    Attributes:
-        gap: the duality gap, J-units.
-        upper: the first bracket: no feasible policy of the model earns more, J-units.
-        lower: the second bracket, J-units.
-        J_R: reward of the mixture on the model, J-units.
-        J_C: its costs, J-units, shape `(I,)`.
-        slack: `tau - J_C`, J-units, shape `(I,)`; negative where a limit is broken.
-        multipliers: lambda, shape `(I,)`.
-        multiplier_bound: B, at least `sum lambda`.
-
+    gap: the duality gap; upper, lower: the two brackets; no feasible policy of the model earns more than
+    upper.
+    J_R, J_C: of the mixture on the model; slack: `tau - J_C`, (I,), negative where a limit is broken.
+    multipliers: lambda, (I,); multiplier_bound: B, at least `sum lambda`.
     """
 
     gap: float
@@ -46,10 +40,7 @@ class Certificate:
 
 
 def certify(cmdp: CMDP, mixture: Mixture, multipliers: Float, multiplier_bound: float) -> Certificate:
-    """The certificate on a known model; `multipliers` `(I,)` need not be optimal.
-
-    If they sum to more than `multiplier_bound`, it is raised to their sum, or the gap could be negative.
-    """
+    """The certificate on a known model; `multipliers` need not be optimal, and B is at least their sum."""
     multipliers = as_array("multipliers", multipliers, (cmdp.num_costs,))
     check_range("multipliers", multipliers, 0.0)
     bound = max(multiplier_bound, float(multipliers.sum()))

@@ -7,7 +7,6 @@ and F which functions a critic may choose.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,11 +18,9 @@ from slater.tabular._check import Float, as_array, as_indices, check_indices
 @dataclass(frozen=True)
 class _Bounded:
     bound: float = 5.0
-    _what: ClassVar[str] = "the bound of the box W (C_infinity)"
-    _least: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        _at_least(self._what, self.bound, self._least)
+        _check_size("the bound of the box W (C_infinity)", self.bound)
 
 
 @dataclass(frozen=True)
@@ -44,37 +41,16 @@ class PerSampleBox(_Bounded):
 
 
 @dataclass(frozen=True)
-class NormalisedBox(_Bounded):
-    """`W = {0 <= w <= bound, E_D[w] = 1}`: the Bellman error is a conditional value at risk."""
-
-    _what = "the bound of the normalised box W"
-    _least = 1.0
-
-
-@dataclass(frozen=True)
 class L2Ball:
     """`W = {E_D[w^2] <= radius^2}`: `E_D = radius * sqrt(sum_x rho(x) dbar(x)^2)`."""
 
     radius: float = 2.0
 
     def __post_init__(self) -> None:
-        _at_least("the radius of the L2 ball W", self.radius, 0.0)
+        _check_size("the radius of the L2 ball W", self.radius)
 
 
-@dataclass(frozen=True, eq=False)
-class FiniteList:
-    """A finite W: `weights` has shape `(m, S, A)`."""
-
-    weights: Float
-
-    def __init__(self, weights: ArrayLike):
-        array = as_array("weights", weights, (None, None, None))
-        if len(array) == 0:
-            raise InputError("the list W is empty: at least one weight function is needed.")
-        object.__setattr__(self, "weights", array)
-
-
-WeightClass = Box | PerSampleBox | NormalisedBox | L2Ball | FiniteList
+WeightClass = Box | PerSampleBox | L2Ball
 
 
 @dataclass(frozen=True)
@@ -106,13 +82,7 @@ ValueClass = Tabular | Linear
 
 def squared_norm_bound(weights: WeightClass) -> float:
     """A bound on `E_D[w^2]` over importance weights (of mean one) in W: the paper's `C_l2^2`."""
-    match weights:
-        case Box(bound) | PerSampleBox(bound) | NormalisedBox(bound):
-            return bound
-        case L2Ball(radius):
-            return radius**2
-        case FiniteList():
-            return float(np.abs(weights.weights).max())
+    return weights.radius**2 if isinstance(weights, L2Ball) else weights.bound
 
 
 def aggregation(groups: ArrayLike, actions: int) -> Linear:
@@ -125,6 +95,6 @@ def aggregation(groups: ArrayLike, actions: int) -> Linear:
     return Linear(np.einsum("sg,ab->sagb", member, np.eye(actions)).reshape(len(index), actions, -1))
 
 
-def _at_least(what: str, value: float, low: float) -> None:
-    if not value >= low or not np.isfinite(value):
-        raise InputError(f"{what} is {value:g}, but it must be a finite number of at least {low:g}.")
+def _check_size(what: str, value: float) -> None:
+    if not 0.0 <= value < np.inf:
+        raise InputError(f"{what} is {value:g}, but it must be a finite number of at least 0.")

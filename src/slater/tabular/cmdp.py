@@ -35,14 +35,14 @@ from slater.tabular.optimum import MasterProgram, best_policy, smallest_excess
 #: program (`optimum`), or the one that suits the size
 Method = Literal["auto", "linear-program", "policy-iteration"]
 
+NOT_SOLVED = "the linear program of this CMDP was not solved: "
+
 
 class Infeasible(InputError):
     """No policy keeps every cost under its limit.
 
-    Attributes:
-        excess: by how much, in J-units, the worst cost is above its limit under the best policy for that.
-        costs: J-units, shape `(I,)`, of the policy that keeps the worst excess smallest.
-
+    excess: by how much, in J-units, the worst cost is above its limit under the best policy for that;
+    costs: (I,) of that policy, J-units.
     """
 
     def __init__(self, excess: float, costs: Float, limits: Float):
@@ -60,13 +60,8 @@ class Infeasible(InputError):
 class Solution:
     """The optimum of a CMDP.
 
-    Attributes:
-        policy: `(S, A)`, uniform in states that it never reaches.
-        occupancy: `(S, A)`, normalised discounted occupancy of `policy`.
-        J_R: its reward, J-units.
-        J_C: its costs, J-units, shape `(I,)`.
-        multipliers: optimal Lagrange multipliers lambda*, shape `(I,)`.
-
+    policy: (S, A), uniform in states that it never reaches; occupancy: (S, A), normalised, of it.
+    J_R, J_C: its reward and costs (I,), J-units; multipliers: optimal Lagrange multipliers lambda*, (I,).
     """
 
     policy: Float
@@ -120,15 +115,12 @@ class Sizes:
 class CMDP(Sizes):
     """A finite constrained MDP; every field is checked on construction.
 
-    Args:
-        transition: `P(s' | s, a)`: an array of shape `(S, A, S)`, or a SciPy sparse matrix of shape
-            `(S*A, S)`, the actions of one state together.
-        reward: `R(s, a)`, shape `(S, A)`, any finite numbers; the paper's theory has `[0, 1]`.
-        costs: `C_i(s, a)`, shape `(I, S, A)`, not negative; the paper's theory has `[0, 1]`.
-        limits: tau_i, J-units, shape `(I,)`.
-        discount: gamma, strictly between 0 and 1.
-        start: distribution of the first state, shape `(S,)`, or the index of the first state.
-
+    transition: `P(s' | s, a)`, an array (S, A, S) or a SciPy sparse matrix (S*A, S), the actions of one state
+    together.
+    reward: `R(s, a)`, (S, A), any finite numbers; costs: `C_i(s, a)`, (I, S, A), not negative. The paper's
+    theory has both in [0, 1].
+    limits: tau_i, J-units, (I,); discount: gamma, strictly between 0 and 1.
+    start: distribution of the first state, (S,), or the index of the first state.
     """
 
     successors: Kernel
@@ -153,18 +145,12 @@ class CMDP(Sizes):
         limit = as_array("limits", np.atleast_1d(raw_array("limits", limits)), (len(C),))
         check_range("costs", C, 0.0, hint=" (shift the cost, or negate it if it is a reward)")
         check_range("limits", limit, 0.0)
-        fields = {
-            "successors": kernel,
-            "reward": as_array("reward", reward, (S, A)),
-            "costs": C,
-            "limits": limit,
-            "discount": check_discount(discount),
-            "start": check_start(start, S),
-        }
-        for name, value in fields.items():
-            if isinstance(value, np.ndarray):
-                value.setflags(write=False)
-            object.__setattr__(self, name, value)
+        arrays = {"reward": as_array("reward", reward, (S, A)), "costs": C, "limits": limit}
+        arrays["start"] = check_start(start, S)
+        for array in arrays.values():
+            array.setflags(write=False)
+        # the fields of a frozen dataclass are set by this alone
+        self.__dict__.update(arrays, successors=kernel, discount=check_discount(discount))
 
     def with_limits(self, limits: ArrayLike) -> CMDP:
         """The same process under other limits (J-units, shape `(I,)`)."""
@@ -209,14 +195,10 @@ class CMDP(Sizes):
         return sparse.csr_array(out - self.discount * into), (1.0 - self.discount) * self.start
 
     def solve(self, method: Method = "auto") -> Solution:
-        """The optimal policy and multipliers.
+        """The optimal policy and multipliers; `Infeasible` if no policy meets the limits.
 
         `auto` solves small problems by the linear program over occupancy measures, larger ones by policy
         iteration under a master program over policies; both are exact, to 1e-7 of each other.
-
-        Raises:
-            Infeasible: if no policy meets the limits; it says by how much.
-
         """
         if _by_policies(self, method):
             excess, d, multipliers = best_policy(self)
@@ -230,7 +212,7 @@ class CMDP(Sizes):
             excess, costs = self.closest(method)
             if excess > 0:
                 raise Infeasible(excess, costs, self.limits)
-            raise InputError(f"the linear program of this CMDP was not solved: {answer.message}")
+            raise InputError(NOT_SOLVED + answer.message)
         d = np.maximum(answer.x, 0.0).reshape(self.num_states, self.num_actions)
         policy = normalise_policy(np.where(d > 1e-10, d, 0.0))
         multipliers = -np.asarray(answer.ineqlin.marginals) if self.num_costs else np.zeros(0)
@@ -252,7 +234,7 @@ class CMDP(Sizes):
         pairs = self.reward.size
         answer = self._program(np.append(np.zeros(pairs), 1.0), 1)
         if answer.status != 0:
-            raise InputError(f"the linear program of this CMDP was not solved: {answer.message}")
+            raise InputError(NOT_SOLVED + answer.message)
         costs = self.costs.reshape(-1, pairs) @ answer.x[:-1]
         return self.horizon * float(answer.x[-1]), self.horizon * costs
 
@@ -261,15 +243,11 @@ class CMDP(Sizes):
         flow, inflow = self.flow
         I, pairs = self.num_costs, self.reward.size  # noqa: E741
         limited = np.hstack([self.costs.reshape(I, pairs), -np.ones((I, excess))])
-        return linprog(
-            cost,
-            A_ub=limited if I else None,
-            b_ub=self.limits / self.horizon if I else None,
-            A_eq=sparse.hstack([flow, np.zeros((self.num_states, excess))], format="csr") if excess else flow,
-            b_eq=inflow,
-            bounds=[(0, None)] * pairs + [(None, None)] * excess,
-            method="highs",
-        )
+        if excess:
+            flow = sparse.hstack([flow, np.zeros((self.num_states, excess))], format="csr")
+        bounds = [(0, None)] * pairs + [(None, None)] * excess
+        at_most = (limited, self.limits / self.horizon) if I else (None, None)
+        return linprog(cost, *at_most, flow, inflow, bounds, method="highs")
 
     def slater_margin(self) -> float:
         """phi, normalised units: the largest with `J_Ci(pi) <= tau_i - phi H` for all i and some pi.
@@ -280,10 +258,7 @@ class CMDP(Sizes):
         return -self.closest()[0] / self.horizon
 
     def best_response(self, multipliers: Float) -> tuple[Float, float]:
-        """The policy `(S, A)` that maximises `J_{R - lambda.C}`, and that value in J-units.
-
-        Howard's policy iteration, exact up to rounding.
-        """
+        """The policy `(S, A)` that maximises `J_{R - lambda.C}`, by Howard's iteration, and that value."""
         utility = self.reward - np.tensordot(multipliers, self.costs, axes=1)
         S, A = self.num_states, self.num_actions
         if not self.successors.small:
@@ -292,8 +267,7 @@ class CMDP(Sizes):
             return np.eye(A)[master.policies[0]], value
         choice = np.argmax(utility, axis=1)
         for _ in range(S * A + 100):
-            Q = self.q_values(np.eye(A)[choice], utility)
-            better = improved(Q, choice)
+            better = improved(self.q_values(np.eye(A)[choice], utility), choice)
             if better is None:
                 break
             choice = better

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,47 +34,35 @@ from slater.tabular.cmdp import CMDP, Sizes
 Unseen = Literal["pessimistic", "optimistic", "uniform"]
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """Which pairs the data never show.
+class Coverage(NamedTuple):
+    """Which pairs the data never show, rows `(state, action)`, (m, 2), and states without any data, (k,).
 
-    Attributes:
-        unseen_pairs: rows `(state, action)` without data, shape `(m, 2)`.
-        unseen_states: states without any data, shape `(k,)`.
-        share: fraction of all pairs that were seen.
-        fewest: the smallest positive number of visits of a pair.
-        starts_left_out: share of the starts that lie in states without data and were left out.
-
+    share: fraction of all pairs that were seen; fewest: the smallest positive number of visits of a pair;
+    starts_left_out: share of the starts that lie in states without data and were left out.
     """
 
     unseen_pairs: Int
     unseen_states: Int
     share: float
     fewest: float
-    starts_left_out: float = 0.0
+    starts_left_out: float
 
 
 @dataclass(frozen=True, eq=False)
 class Counts(Sizes):
     """A tabular dataset and the problem it is about.
 
-    Attributes:
-        transition_counts: `N(s, a, s')`, sparse `(S*A, S)`, the actions of one state together; an array
-            `(S, A, S)` goes in as well. Weights need not be whole numbers.
-        ends: how often an episode truly ended after `(s, a)`, shape `(S, A)`: nothing follows, value 0.
-        reward: `R(s, a)`, shape `(S, A)`; used on seen pairs only.
-        costs: `C_i(s, a)`, shape `(I, S, A)`; used on seen pairs only.
-        limits: tau_i, J-units, shape `(I,)`.
-        discount: gamma.
-        start: distribution of the first state, shape `(S,)`. Starts in states without data are left out,
-            since nothing can be learned about them, and the others take their share.
-        size: the number of recorded transitions n.
-        starts_left_out: share of the starts that was left out, in [0, 1).
-        borrowed: visits that the row of each seen pair has borrowed from its state (`pooling`); 0 in a log.
-        costs_vary: whether `costs` are means of costs that differed from visit to visit of a pair, or may be
-            because no pair was visited twice; not so where they are known.
-        largest_cost: of a single row; 0 where costs are known.
-
+    transition_counts: `N(s, a, s')`, sparse (S*A, S), the actions of one state together; an array (S, A, S)
+    goes in as well. Weights need not be whole numbers.
+    ends: how often an episode truly ended after (s, a), (S, A): nothing follows, value 0.
+    reward, costs: `R(s, a)`, (S, A), and `C_i(s, a)`, (I, S, A); used on seen pairs only.
+    limits: tau_i, J-units, (I,); discount: gamma; size: the number of recorded transitions n.
+    start: distribution of the first state, (S,). Starts in states without data are left out, since nothing
+    can be learned about them, and the others take their share; starts_left_out: that share, in [0, 1).
+    borrowed: visits that the row of each seen pair has borrowed from its state (`pooling`); 0 in a log.
+    costs_vary: whether `costs` are means of costs that differed from visit to visit of a pair, or may be
+    because no pair was visited twice; not so where they are known.
+    largest_cost: of a single row; 0 where costs are known.
     """
 
     transition_counts: Any
@@ -177,21 +165,14 @@ class Counts(Sizes):
         costs: ArrayLike, limits: ArrayLike, discount: float, start: ArrayLike | int = 0,
         terminals: ArrayLike | None = None, num_states: int | None = None, num_actions: int | None = None,
     ) -> Counts:  # fmt: skip
-        """A dataset from a user's own logs.
+        """A dataset from a user's own logs, one entry a row, shapes `(n,)`.
 
-        Args:
-            states: state index of each row, shape `(n,)`.
-            actions: action index of each row, shape `(n,)`.
-            next_states: index of the state that followed, shape `(n,)`; ignored where `terminals` is true.
-            rewards: reward of each row, shape `(n,)`; rows of one pair are averaged.
-            costs: costs of each row, shape `(n,)` or `(n, I)`, not negative; averaged likewise.
-            limits: tau_i in J-units (discounted sums), shape `(I,)`.
-            discount: gamma.
-            start: first state, or the distribution of it, shape `(S,)`.
-            terminals: true where the episode ended for good (not by a time limit), shape `(n,)`.
-            num_states: S; the largest index + 1 unless given.
-            num_actions: A; the largest index + 1 unless given.
-
+        states, actions: indices; next_states: index of the state that followed, ignored where `terminals`.
+        rewards, costs: of each row, costs `(n,)` or `(n, I)` and not negative; rows of one pair are averaged.
+        limits: tau_i in J-units (discounted sums), `(I,)`; discount: gamma.
+        start: first state, or the distribution of it, `(S,)`.
+        terminals: true where the episode ended for good (not by a time limit).
+        num_states, num_actions: S and A; the largest index + 1 unless given.
         """
         s, a = as_indices("states", states), as_indices("actions", actions)
         follow, r = as_indices("next_states", next_states), as_array("rewards", rewards, (None,))
@@ -282,12 +263,11 @@ class Counts(Sizes):
     @cached_property
     def coverage(self) -> Coverage:
         """Which pairs and states were never seen."""
-        positive = self.pair_counts[self.seen]
         return Coverage(
             np.argwhere(~self.seen),
             np.flatnonzero(self.state_counts == 0),
             float(self.seen.mean()),
-            float(positive.min()),
+            float(self.pair_counts[self.seen].min()),
             self.starts_left_out,
         )
 

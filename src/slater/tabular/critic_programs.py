@@ -16,17 +16,8 @@ from scipy import sparse
 
 from slater.cones import Block, cone_program
 from slater.tabular._check import Float
-from slater.tabular.bellman import Atoms, list_masses
-from slater.tabular.classes import (
-    Box,
-    FiniteList,
-    L2Ball,
-    Linear,
-    NormalisedBox,
-    PerSampleBox,
-    ValueClass,
-    WeightClass,
-)
+from slater.tabular.bellman import Atoms
+from slater.tabular.classes import L2Ball, Linear, ValueClass, WeightClass
 from slater.tabular.counts import Counts
 
 #: weight of the pessimistic tie-break on pairs without data, whose value the data do not pin down;
@@ -66,93 +57,52 @@ def assemble(
     base = pairs + S + d
 
     # delta = select f - gamma follow V - u, as a matrix over the columns (f, V, theta)
-    select = sparse.csr_array(
-        (np.ones(len(atoms.pair)), (np.arange(len(atoms.pair)), atoms.pair)), (len(atoms.pair), pairs)
-    )
-    delta = sparse.csr_array(
-        sparse.hstack([select, -data.discount * atoms.follow, sparse.csr_array((len(atoms.pair), d))])
-    )
+    m = len(atoms.pair)
+    select = sparse.csr_array((np.ones(m), (np.arange(m), atoms.pair)), (m, pairs))
+    parts = [select, -data.discount * atoms.follow, sparse.csr_array((m, d))]
     u = utility.ravel()[atoms.pair]
-    extra, rows, row_lower, row_upper = _weight_rows(weights, delta, u, atoms, data)
-
-    definition = sparse.hstack(
-        [sparse.csr_array((S, pairs)), sparse.eye_array(S), sparse.csr_array((S, d + len(extra)))]
-    )
-    blocks, lows, ups = [definition], [np.zeros(S)], [np.zeros(S)]
+    rows, row_lower, row_upper = _weight_rows(weights, sparse.csr_array(sparse.hstack(parts)), u, atoms)
+    extra = rows.shape[1] - base
+    rest = sparse.csr_array((S, extra))
+    blocks = [[sparse.csr_array((S, pairs)), sparse.eye_array(S), sparse.csr_array((S, d)), rest]]
     if d:
-        tie = [sparse.eye_array(pairs), sparse.csr_array((pairs, S)), -sparse.csr_array(features)]
-        blocks.append(sparse.hstack([*tie, sparse.csr_array((pairs, len(extra)))]))
-        lows.append(np.zeros(pairs))
-        ups.append(np.zeros(pairs))
-    blocks.append(rows)
+        blocks.append([sparse.eye_array(pairs), None, -sparse.csr_array(features), None])
+    defined = sparse.block_array(blocks)
+    zeros = np.zeros(defined.shape[0])
 
     # scaling the objective by the number of pairs keeps its coefficients near one at any size
     rho = data.distribution
-    cost = np.zeros(base + len(extra))
+    cost = np.zeros(base + extra)
     cost[:pairs] = sign * (TIE_BREAK * ~data.seen - rho).ravel()
     cost[pairs : pairs + S] = sign * rho.sum(axis=1)
     cost[-1] = weight
     free = np.full(d, np.inf)
     return Program(
         cost * pairs,
-        np.concatenate([np.full(pairs + S, low), -free, extra]),
-        np.concatenate([np.full(pairs + S, high), free, np.full(len(extra), np.inf)]),
-        sparse.csr_array(sparse.vstack(blocks)),
-        np.concatenate([*lows, row_lower]),
-        np.concatenate([*ups, row_upper]),
+        np.concatenate([np.full(pairs + S, low), -free, np.zeros(extra)]),
+        np.concatenate([np.full(pairs + S, high), free, np.full(extra, np.inf)]),
+        sparse.csr_array(sparse.vstack([defined, rows])),
+        np.concatenate([zeros, row_lower]),
+        np.concatenate([zeros, row_upper]),
     )
 
 
 def _weight_rows(
-    weights: WeightClass, delta: sparse.csr_array, u: Float, atoms: Atoms, data: Counts
-) -> tuple[Float, Any, Float, Float]:
-    """The rows that make the last variable t at least E_D: lower bounds of W's variables, rows, bounds.
-
-    `delta` maps (f, V, theta) to the residuals plus `u`.
-    """
-    m, mass = len(u), atoms.mass
-    eye, column, none = sparse.eye_array(m), np.ones((m, 1)), np.full
-    mean, mean_u = sparse.csr_array((mass @ delta)[None]), float(mass @ u)
-    row = sparse.csr_array(mass[None])
-    one = sparse.csr_array([[1.0]])
-    match weights:
-        case Box(bound) | PerSampleBox(bound):
-            # p >= delta, p >= 0;  bound * sum mass p <= t;  bound * (sum mass p - E delta) <= t
-            rows = sparse.vstack(
-                [
-                    sparse.hstack([-delta, eye, sparse.csr_array((m, 1))]),
-                    sparse.hstack([sparse.csr_array(mean.shape), bound * row, -one]),
-                    sparse.hstack([-bound * mean, bound * row, -one]),
-                ]
-            )
-            low = np.concatenate([-u, [-np.inf, -np.inf]])
-            return np.zeros(m + 1), rows, low, np.concatenate([none(m, np.inf), [0.0, -bound * mean_u]])
-        case NormalisedBox(bound):
-            # E_D = max over the two signs of min_c c + bound * sum mass (+-delta - c)_+
-            zero, none_m = sparse.csr_array((m, m)), sparse.csr_array((m, 1))
-            gap = sparse.csr_array(mean.shape)
-            empty = sparse.csr_array((1, m))
-            zero1 = sparse.csr_array((1, 1))
-            rows = sparse.vstack(
-                [
-                    sparse.hstack([-delta, eye, zero, column, none_m, none_m]),
-                    sparse.hstack([delta, zero, eye, none_m, column, none_m]),
-                    sparse.hstack([gap, -bound * row, empty, -one, zero1, one]),
-                    sparse.hstack([gap, empty, -bound * row, zero1, -one, one]),
-                ]
-            )
-            extra = np.concatenate([np.zeros(2 * m), [-np.inf, -np.inf, 0.0]])
-            return extra, rows, np.concatenate([-u, u, [0.0, 0.0]]), none(2 * m + 2, np.inf)
-        case FiniteList():
-            # t >= +-E_D[w delta] for each w of the list
-            masses = list_masses(weights, data, atoms)
-            means, shift = sparse.csr_array(masses @ delta), masses @ u
-            ones = np.ones((len(masses), 1))
-            rows = sparse.vstack([sparse.hstack([-means, ones]), sparse.hstack([means, ones])])
-            return np.zeros(1), rows, np.concatenate([-shift, shift]), none(2 * len(masses), np.inf)
-        case L2Ball():
-            # the cone rows are added by the conic solver
-            return np.zeros(1), sparse.csr_array((0, delta.shape[1] + 1)), np.zeros(0), np.zeros(0)
+    weights: WeightClass, delta: sparse.csr_array, u: Float, atoms: Atoms
+) -> tuple[Any, Float, Float]:
+    """The rows, with bounds, that make t at least E_D; `delta` maps (f, V, theta) to residuals plus `u`."""
+    if isinstance(weights, L2Ball):  # the cone rows are added by the conic solver
+        return sparse.csr_array((0, delta.shape[1] + 1)), np.zeros(0), np.zeros(0)
+    # p >= delta, p >= 0;  bound * sum mass p <= t;  bound * (sum mass p - E delta) <= t
+    m, mass, bound = len(u), atoms.mass, weights.bound
+    mean, row = sparse.csr_array((mass @ delta)[None]), bound * sparse.csr_array(mass[None])
+    minus = sparse.csr_array([[-1.0]])
+    rows = sparse.block_array(
+        [[-delta, sparse.eye_array(m), None], [None, row, minus], [-bound * mean, row, minus]]
+    )
+    low = np.concatenate([-u, [-np.inf, -np.inf]])
+    high = np.concatenate([np.full(m, np.inf), [0.0, -bound * float(mass @ u)]])
+    return rows, low, high
 
 
 class Simplex:
@@ -176,13 +126,14 @@ class Simplex:
         lp.a_matrix_.value_ = matrix.data
         self._highs = highspy.Highs()
         # primal simplex needs the fewest pivots after a change of coefficients; presolve discards the basis
-        for option, value in (
-            ("output_flag", False),
-            ("presolve", "off"),
-            ("solver", "simplex"),
-            ("simplex_strategy", 4),
-            ("threads", 1),
-        ):
+        options = {
+            "output_flag": False,
+            "presolve": "off",
+            "solver": "simplex",
+            "simplex_strategy": 4,
+            "threads": 1,
+        }
+        for option, value in options.items():
             self._highs.setOptionValue(option, value)
         self._highs.passModel(lp)
 
@@ -193,12 +144,11 @@ class Simplex:
         for s, a in np.argwhere(moved).tolist():
             highs.changeCoeff(s, s * self._actions + a, -float(policy[s, a]))
         self._policy = np.where(moved, policy, self._policy)
-        for attempt in range(2):
+        for last in (False, True):
             highs.run()
             if highs.getModelStatus() == highspy.HighsModelStatus.kOptimal:
                 return np.array(highs.getSolution().col_value)
-            if attempt == 0:
-                # numerical trouble from an old basis: start again from none
+            if not last:  # numerical trouble from an old basis: start again from none
                 highs.clearSolver()
         raise RuntimeError(f"the critic's linear program ended as {highs.getModelStatus()}")
 
@@ -212,9 +162,7 @@ class Conic:
         atoms = Atoms.of(data, weights)
         root = weights.radius * np.sqrt(atoms.mass)
         count, width = len(root), len(program.cost)
-        select = sparse.csr_array(
-            (root, (np.arange(count), atoms.pair)), shape=(count, data.num_states * data.num_actions)
-        )
+        select = sparse.csr_array((root, (np.arange(count), atoms.pair)), shape=(count, data.seen.size))
         follow = -data.discount * sparse.diags_array(root) @ atoms.follow
         rest = sparse.csr_array((count, width - select.shape[1] - follow.shape[1]))
         body = sparse.hstack([select, follow, rest])

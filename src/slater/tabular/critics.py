@@ -26,14 +26,9 @@ class Critics:
     Large problems with `Box` and tabular F are solved by their structure; small ones keep the simplex method,
     bit for bit.
 
-    Args:
-        data: the dataset.
-        utilities: U_j, `(m, S, A)`: the reward or costs.
-        signs: of each: +1 pessimistic for a reward, -1 pessimistic for a cost, 0 no advantage term.
-        weights: the class W.
-        values: the class F.
-        weight: of the Bellman error; 2 in the paper.
-
+    utilities: U_j, `(m, S, A)`, the reward or costs; signs: of each, +1 pessimistic for a reward, -1
+    pessimistic for a cost, 0 no advantage term; weights, values: the classes W and F; weight: of the Bellman
+    error, 2 in the paper.
     """
 
     def __init__(
@@ -54,10 +49,7 @@ class Critics:
                 self._solvers.append(Simplex(program, data.seen.shape))
 
     def solve(self, policy: Float) -> tuple[Float, Float]:
-        """The critics of a policy `(S, A)`: f, `(m, S, A)`, and the gaps of their programs, `(m,)`, J-units.
-
-        A gap is NaN where a solver's own tolerance (1e-7) stands for it.
-        """
+        """Critics `(m, S, A)` of a policy and their gaps `(m,)`; NaN where a solver's 1e-7 stands for it."""
         if self._structured is not None:
             return self._structured.solve(policy)
         solved = [solver.solve(policy)[: policy.size].reshape(policy.shape) for solver in self._solvers]

@@ -61,35 +61,8 @@ class ExponentiatedGradient:
         return self.bound * weights[:-1] / weights.sum()
 
 
-@dataclass
-class ProjectedGradient:
-    """`lambda <- projection of lambda + step * violation onto B Delta^I`, from zero."""
-
-    bound: float
-    step: float
-    _multipliers: Float | None = field(default=None, repr=False)
-
-    def update(self, violation: Float) -> Float:
-        """One gradient step and the Euclidean projection."""
-        old = np.zeros_like(violation) if self._multipliers is None else self._multipliers
-        self._multipliers = project_simplex(old + self.step * violation, self.bound)
-        return self._multipliers
-
-
-def project_simplex(point: Float, bound: float) -> Float:
-    """The nearest point of `{x >= 0, sum x <= bound}`, shape as `point`."""
-    clipped = np.maximum(point, 0.0)
-    if clipped.sum() <= bound:
-        return clipped
-    ordered = np.sort(point)[::-1]
-    excess = (np.cumsum(ordered) - bound) / np.arange(1, len(point) + 1)
-    threshold = excess[np.flatnonzero(ordered > excess)[-1]]
-    return np.maximum(point - threshold, 0.0)
-
-
 #: name -> the player of a game with B, and a step per J-unit of violation
 DUALS: dict[str, Callable[[float, float], DualPlayer]] = {
     "greedy": lambda bound, step: Greedy(bound),
     "exponentiated_gradient": ExponentiatedGradient,
-    "projected_gradient": ProjectedGradient,
 }

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from slater.errors import InputError
-from slater.tabular._check import Float, as_array, check_distribution
+from slater.tabular._check import Float, check_policy
 from slater.tabular.cmdp import CMDP
 from slater.tabular.counts import Counts
 
@@ -44,11 +44,9 @@ def load_problem(path: str | Path) -> tuple[CMDP, Float | None] | Counts:
             return Counts.from_arrays(**given, discount=float(fields["discount"]))
         model: dict[str, Any] = {name: fields[name] for name in MODEL_FIELDS if name != "discount"}
         cmdp = CMDP(**model, discount=float(fields["discount"]), start=fields.get("start", 0))
-        behaviour = None
-        if "behaviour" in fields:
-            shape = (cmdp.num_states, cmdp.num_actions)
-            behaviour = check_distribution("behaviour", as_array("behaviour", fields["behaviour"], shape))
-        return cmdp, behaviour
+        if "behaviour" not in fields:
+            return cmdp, None
+        return cmdp, check_policy("behaviour", fields["behaviour"], cmdp.num_states, cmdp.num_actions)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except TypeError as error:
@@ -59,12 +57,10 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.exists():
         raise InputError(f"there is no file {path}.")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise InputError(f"{path} holds a single array; a .npz file with named fields is needed.")
-            return {name: archive[name] for name in archive.files}
-    except InputError:
-        raise
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.ndarray):
+            with archive:
+                return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         # NumPy's own text for a foreign file proposes to load it unsafely; that is no advice to pass on
         kind = type(error).__name__
@@ -72,3 +68,4 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             f"{path} cannot be read as a NumPy .npz file: it is another format, damaged, or holds pickled "
             f"objects ({kind}); write it with numpy.savez."
         ) from None
+    raise InputError(f"{path} holds a single array; a .npz file with named fields is needed.")

@@ -27,9 +27,11 @@ BINDING = 1e-3
 
 MAX_DRAWS = 100_000
 
+Rng = np.random.Generator
+
 
 def paper_cmdp(
-    rng: np.random.Generator,
+    rng: Rng,
     *,
     states: int = 10,
     actions: int = 5,
@@ -37,24 +39,18 @@ def paper_cmdp(
     discount: float = 0.8,
     limit: float | None = None,
 ) -> CMDP:
-    """The random CMDP of the PDCA paper's appendix; with `costs` > 1 the multi-cost variant.
-
-    `limit` is in J-units; None means .5 for one cost (the paper), .9 for two, 1.2 for three.
-    """
+    """The random CMDP of the PDCA paper; `limit` in J-units, by default .5, of two costs .9, three 1.2."""
     if limit is None:
         if costs not in MULTI_COST_LIMIT:
             raise InputError(f"there is no default limit for {costs} costs; give one (J-units).")
         limit = MULTI_COST_LIMIT[costs]
-    return _first_binding(
-        limit,
-        lambda: CMDP(
-            rng.dirichlet(np.ones(states), size=(states, actions)),
-            rng.random((states, actions)),
-            rng.beta(0.2, 0.2, size=(costs, states, actions)),
-            np.full(costs, limit),
-            discount,
-        ),
-    )
+
+    def draw() -> CMDP:
+        transition = rng.dirichlet(np.ones(states), size=(states, actions))
+        reward, cost = rng.random((states, actions)), rng.beta(0.2, 0.2, size=(costs, states, actions))
+        return CMDP(transition, reward, cost, np.full(costs, limit), discount)
+
+    return _first_binding(limit, draw)
 
 
 def _first_binding(limit: float, draw: Callable[[], CMDP]) -> CMDP:
@@ -70,13 +66,7 @@ def _first_binding(limit: float, draw: Callable[[], CMDP]) -> CMDP:
 
 
 def sparse_cmdp(
-    rng: np.random.Generator,
-    *,
-    states: int = 10,
-    actions: int = 5,
-    costs: int = 1,
-    discount: float = 0.8,
-    limit: float = 0.5,
+    rng: Rng, *, states: int = 10, actions: int = 5, costs: int = 1, discount: float = 0.8, limit: float = 0.5
 ) -> CMDP:
     """The variant in the authors' released code: two successors per pair, one free action per state."""
     transition = np.zeros((states, actions, states))
@@ -95,12 +85,7 @@ def sparse_cmdp(
 
 
 def coptidice_cmdp(
-    rng: np.random.Generator,
-    *,
-    states: int = 50,
-    actions: int = 4,
-    discount: float = 0.95,
-    limit: float = 2.0,
+    rng: Rng, *, states: int = 50, actions: int = 4, discount: float = 0.95, limit: float = 2.0
 ) -> CMDP:
     """The random CMDP of the COptiDICE paper: reward H at a goal that is hard to reach, then absorbed.
 
@@ -112,25 +97,22 @@ def coptidice_cmdp(
         for a in range(actions):
             transition[s, a, rng.choice(absorbing, size=4, replace=False)] = rng.dirichlet(np.ones(4))
     transition[absorbing, :, absorbing] = 1.0
-    candidates = [_with_goal(transition, goal, H, discount) for goal in range(1, absorbing)]
-    none = np.zeros((0, states, actions))
-    P, R = min(candidates, key=lambda pair: CMDP(pair[0], pair[1], none, [], discount).solve().J_R)
+
+    def with_goal(goal: int) -> CMDP:
+        P, R = transition.copy(), np.zeros((states, actions))
+        P[goal] = np.eye(states)[absorbing]
+        R[goal] = H
+        return CMDP(P, R, np.zeros((0, states, actions)), [], discount)
+
+    hardest = min(map(with_goal, range(1, absorbing)), key=lambda cmdp: cmdp.solve().J_R)
 
     def draw() -> CMDP:
         cost = rng.beta(0.2, 0.2, size=(states, actions))
         cost[np.arange(states), rng.integers(actions, size=states)] = 0.0
         cost[absorbing] = 0.0
-        return CMDP(P, R, cost[None], [limit], discount)
+        return CMDP(hardest.successors, hardest.reward, cost[None], [limit], discount)
 
     return _first_binding(limit, draw)
-
-
-def _with_goal(transition: Float, goal: int, value: float, discount: float) -> tuple[Float, Float]:
-    P, R = transition.copy(), np.zeros(transition.shape[:2])
-    P[goal] = 0.0
-    P[goal, :, -1] = 1.0
-    R[goal] = value
-    return P, R
 
 
 #: name on the command line -> generator
@@ -163,8 +145,8 @@ def coptidice_behaviour(cmdp: CMDP, solution: Solution | None = None, share: flo
     temperature = 1e-6
     while True:
         logits = Q / temperature
-        candidate = normalise_policy(np.exp(logits - logits.max(axis=1, keepdims=True)))
-        candidate = project_occupancy(cmdp, candidate)
+        softened = normalise_policy(np.exp(logits - logits.max(axis=1, keepdims=True)))
+        candidate = project_occupancy(cmdp, softened)
         if cmdp.returns(candidate)[0] <= target or temperature > 1e6:
             return candidate
         temperature /= 0.9

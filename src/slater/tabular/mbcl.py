@@ -30,6 +30,9 @@ from slater.tabular.dual import ExponentiatedGradient
 from slater.tabular.mixture import Mixture
 from slater.tabular.result import Presets, Result, data_driven_bound
 
+#: of fitted Q at most
+SWEEPS = 1000
+
 
 class FittedQ:
     """Fitted Q iteration and evaluation on a dataset, for tabular or linear F.
@@ -40,9 +43,8 @@ class FittedQ:
     a projection and is iterated, and pairs without data take what the features say.
     """
 
-    def __init__(self, data: Counts, values: ValueClass, *, pessimistic: bool = True, sweeps: int = 1000):
+    def __init__(self, data: Counts, values: ValueClass, *, pessimistic: bool = True):
         self._data = data
-        self._sweeps = sweeps
         self._pessimistic = pessimistic
         self._projection: Float | None = None
         self._greedy = np.zeros(data.num_states, dtype=np.int64)
@@ -57,7 +59,7 @@ class FittedQ:
         if self._projection is not None:
             return self._sweep(self._projection, utility, None, box)
         eye = np.eye(self._data.num_actions)
-        for _ in range(self._sweeps):
+        for _ in range(SWEEPS):
             Q = self._solve(eye[self._greedy], utility, worst)
             better = improved(Q, self._greedy)
             if better is None:
@@ -83,7 +85,7 @@ class FittedQ:
     ) -> Float:
         data = self._data
         Q = np.zeros_like(utility)
-        for _ in range(self._sweeps):
+        for _ in range(SWEEPS):
             V = Q.max(axis=1) if policy is None else np.einsum("sa,sa->s", policy, Q)
             target = utility + data.successors.lookahead(V, data.discount)
             new = np.clip((projection @ target.ravel()).reshape(Q.shape), *box)
@@ -98,20 +100,16 @@ class FittedQ:
 class MBCL(Presets):
     """Settings of tabular MBCL.
 
-    Attributes:
-        rounds: the most rounds T.
-        multiplier_bound: B; None: one plus twice the multipliers of the empirical problem, so that
-            B > |lambda*|_1.
-        step: of the exponentiated gradient, per J-unit of violation. The best of .1, .3, 1, 3 at n = 2000
-            on seeds 0 to 9 of the paper's problem; the theory's `sqrt(ln(I + 1) / T) / H` is 30 times
-            smaller, released code has 5.
-        tolerance: the duality gap at which to stop, J-units.
-        values: the class F.
-        unseen: `pessimistic` counts pairs without data at their worst; `zero` gives them value 0, as in
-            released code: optimistic for costs.
-        released: reproduce the released experiment: the limit in normalised units against values in
-            J-units (five times too strict at discount .8), B = 1, step 5, unseen pairs 0.
-
+    rounds: the most rounds T; tolerance: the duality gap at which to stop, J-units; values: the class F.
+    multiplier_bound: B; None: one plus twice the multipliers of the empirical problem, so that B >
+    |lambda*|_1.
+    step: of the exponentiated gradient, per J-unit of violation. The best of .1, .3, 1, 3 at n = 2000 on
+    seeds 0 to 9 of the paper's problem; the theory's `sqrt(ln(I + 1) / T) / H` is 30 times smaller, released
+    code has 5.
+    unseen: `pessimistic` counts pairs without data at their worst; `zero` gives them value 0, as in released
+    code: optimistic for costs.
+    released: reproduce the released experiment: the limit in normalised units against values in J-units (five
+    times too strict at discount .8), B = 1, step 5, unseen pairs 0.
     """
 
     rounds: int = 300
@@ -160,13 +158,10 @@ class MBCL(Presets):
             if gaps[-1] <= self.tolerance:
                 break
             lam = dual.update(J_C - tau)
-        trace = {
-            "multipliers": np.array(lambdas),
-            "estimated_costs": np.array(costs),
-            "estimated_gap": np.array(gaps),
-        }
+        rows = {"multipliers": lambdas, "estimated_costs": costs, "estimated_gap": gaps}
+        trace = {name: np.array(each) for name, each in rows.items()}
         policy = Mixture.uniform(np.array(members))
-        return Result("mbcl", policy, np.mean(lambdas, axis=0), bound, len(members), notes, trace)
+        return Result("mbcl", policy, mean_lambda, bound, len(members), notes, trace)
 
     def _respond(self, data: Counts, fitted: FittedQ, lam: Float) -> tuple[Float, float, Float]:
         """The greedy policy for `R - lambda.C`, and its estimated reward and costs, J-units."""

@@ -21,10 +21,7 @@ from slater.tabular.cmdp import CMDP, normalise_policy
 
 @dataclass(frozen=True, eq=False)
 class Mixture(TableMixture):
-    """Policies `(K, S, A)` with probabilities `weights` `(K,)` of being drawn for an episode.
-
-    It acts, and `slater.policy.save` writes it, like any policy; here are its exact values besides.
-    """
+    """Policies `(K, S, A)`, drawn for an episode with probabilities `weights` `(K,)`; with exact values."""
 
     def __post_init__(self) -> None:
         # first what names the value that is wrong

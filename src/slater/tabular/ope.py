@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 
@@ -55,12 +55,10 @@ class MinimaxEstimator:
         self._start = data.start
         # without the advantage the exact minimum is the empirical model's Q, with pairs that the data do
         # not pin down at their worst
-        self._model: ModelEstimator | None = None
-        if isinstance(weights or Box(), Box) and isinstance(values or Tabular(), Tabular):
-            self._model = None if data.successors.small else ModelEstimator(data)
-        if self._model is not None:
-            return
-        self._critics = [Critic(data, cost, 0, weights, values, weight=1.0) for cost in data.costs]
+        exact = isinstance(weights or Box(), Box) and isinstance(values or Tabular(), Tabular)
+        self._model = ModelEstimator(data) if exact and not data.successors.small else None
+        if self._model is None:
+            self._critics = [Critic(data, cost, 0, weights, values, weight=1.0) for cost in data.costs]
 
     def costs(self, policy: Float) -> Float:
         """`f_i(s0, pi)` for each cost."""
@@ -82,15 +80,12 @@ def evaluate(data: Counts, policies: Float, utilities: Float, fill: Fill) -> Flo
     return np.einsum("s,kms->km", data.start, V)
 
 
-def _fills(data: Counts, utilities: Float, fill: Fill) -> Float:
-    return np.array([data.value_box(u)[0 if fill == "low" else 1] for u in utilities])
-
-
 def _state_values(data: Counts, policies: Float, utilities: Float, fill: Fill) -> Float:
     """V, shape `(K, m, S)`, with the value of unseen pairs set to the end of the box."""
     known = policies * data.seen
     U_pi = np.einsum("ksa,msa->kms", known, utilities)
-    U_pi += np.einsum("ksa,m->kms", policies * ~data.seen, _fills(data, utilities, fill))
+    fills = np.array([data.value_box(u)[fill == "high"] for u in utilities])
+    U_pi += np.einsum("ksa,m->kms", policies * ~data.seen, fills)
     return data.successors.values(known, U_pi.transpose(0, 2, 1), data.discount).transpose(0, 2, 1)
 
 
@@ -100,10 +95,8 @@ def identification_interval(data: Counts, policy: Float, utility: Float) -> tupl
     The two ends differ only by what unseen pairs that the policy may reach could be worth; sampling
     error is not in it (`standard_error`).
     """
-    return (
-        float(evaluate(data, policy[None], utility[None], "low")[0, 0]),
-        float(evaluate(data, policy[None], utility[None], "high")[0, 0]),
-    )
+    low, high = (evaluate(data, policy[None], utility[None], fill)[0, 0] for fill in get_args(Fill))
+    return float(low), float(high)
 
 
 def standard_error(data: Counts, mixture: Mixture, utility: Float, fill: Fill = "high") -> float:

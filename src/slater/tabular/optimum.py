@@ -80,16 +80,10 @@ class MasterProgram:
     def _solved(self, cost: Float, limits: Float, excess: int) -> Any:
         """The program over weights and, if `excess` is 1, by how much all limits may be exceeded."""
         K = len(self.J_R)
-        answer = linprog(
-            cost,
-            A_ub=np.hstack([np.array(self.J_C).T, -np.ones((len(limits), excess))]),
-            b_ub=limits,
-            A_eq=np.append(np.ones(K), np.zeros(excess))[None],
-            b_eq=np.ones(1),
-            bounds=[(0, None)] * K + [(None, None)] * excess,
-            method="highs",
-            options=TIGHT,
-        )
+        rows = np.hstack([np.array(self.J_C).T, -np.ones((len(limits), excess))])
+        simplex = np.append(np.ones(K), np.zeros(excess))[None]
+        bounds = [(0, None)] * K + [(None, None)] * excess
+        answer = linprog(cost, rows, limits, simplex, np.ones(1), bounds, method="highs", options=TIGHT)
         if answer.status != 0:
             raise InputError(f"the master program of this CMDP was not solved: {answer.message}")
         return answer
@@ -113,10 +107,7 @@ def _weights(solution: Float) -> Float:
 
 
 def smallest_excess(cmdp: CMDP, master: MasterProgram, *, enough: float = -np.inf) -> tuple[float, Float]:
-    """The smallest worst excess `J_Ci - tau_i`, J-units, and the weights of the master's policies for it.
-
-    Ends early with any mixture whose excess is at most `enough`.
-    """
+    """The smallest worst excess `J_Ci - tau_i`, J-units, or any of at most `enough`; and its weights."""
     multipliers = np.full(cmdp.num_costs, 1.0 / cmdp.num_costs)
     scale = 1.0 + float(np.abs(cmdp.limits).max())
     for _ in range(MAX_POLICIES):

@@ -21,15 +21,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from slater.tabular import classes
 from slater.tabular._check import Float, check_choice, check_positive, check_rounds
-from slater.tabular.classes import (
-    Box,
-    PerSampleBox,
-    Tabular,
-    ValueClass,
-    WeightClass,
-    squared_norm_bound,
-)
+from slater.tabular.classes import Box, PerSampleBox, Tabular, ValueClass, WeightClass
 from slater.tabular.cmdp import Infeasible
 from slater.tabular.counts import Counts
 from slater.tabular.critics import Critics
@@ -53,39 +47,32 @@ class PDCA(Presets):
     Its numbers are those of the authors' code; B = 2 is below the optimal multiplier on some problems,
     which then cannot be solved.
 
-    Attributes:
-        rounds: K. None: 400, which brings the players close on the paper's problems, or with a mode
-            2000 (as in the authors' code), since the theorems' B are large and slow the game down; 200 on
-            large problems.
-        multiplier_bound: B, the budget of the lambda-player. None: one plus twice the multipliers of the
-            empirical problem, or with a mode what its theorem says. The paper's grid is 2, 5, 10.
-        step: eta of the policy player, on values scaled to [-1, 1]. The paper's grid is 1, 2, 5, 10;
-            larger steps reach the same mixture in fewer rounds. None: 20, and 2000 on large problems,
-            whose values are a small part of the H that they are scaled by.
-        weights: the class W; C_infinity must be at least the optimal policy's largest importance weight
-            (2 to 6 on the paper's problems). None: `Box(5)`, and on large problems the box that holds the
-            weights of the empirical problem's optimum.
-        values: the class F.
-        pooling: visits that the row of each seen pair borrows from its state (`slater.tabular.pooling`).
-            None: none on small problems, on large ones as many as predict the log best.
-        pessimism: standard errors of each pair that are taken off its reward and added to its costs before
-            the game (`slater.tabular.pessimism`): the critics, the estimator and the mixture all see them.
-            None: none on small problems; on large ones .2, but at most half of what the limits can bear.
-        covered: keep to pairs with data: the policy player takes no others where a state has any. None: on
-            large problems only.
-        dual: the lambda-player, a name in `dual.DUALS`; the paper's is greedy.
-        dual_step: of the gradient players, per J-unit of violation.
-        estimator: the OPE oracle, a name in `ope.ESTIMATORS`: the empirical model, or the paper's minimax
-            loss over F and W.
-        mixture: how the members are weighted; the paper's is uniform. None: `tail`, or `lp` on large
-            problems and in the mode exactly-feasible, where it puts the estimated costs on the tightened
-            limits.
-        confidence: for `mixture="lp"`, standard errors added to each member's estimated costs.
-        mode: None, or the theorem that sets B and the tightening.
-        epsilon: tolerance of the theorem, J-units (see `theory.make_plan`).
-        delta: its probability of failure.
-        phi: its Slater margin, normalised; None estimates it.
-
+    rounds: K. None: 400, which brings the players close on the paper's problems, or with a mode 2000 (as in
+    the authors' code), since the theorems' B are large and slow the game down; 200 on large problems.
+    multiplier_bound: B, the budget of the lambda-player. None: one plus twice the multipliers of the
+    empirical problem, or with a mode what its theorem says. The paper's grid is 2, 5, 10.
+    step: eta of the policy player, on values scaled to [-1, 1]. The paper's grid is 1, 2, 5, 10; larger steps
+    reach the same mixture in fewer rounds. None: 20, and 2000 on large problems, whose values are a small
+    part of the H that they are scaled by.
+    weights: the class W; C_infinity must be at least the optimal policy's largest importance weight (2 to 6
+    on the paper's problems). None: `Box(5)`, and on large problems the box that holds the weights of the
+    empirical problem's optimum.
+    values: the class F.
+    pooling: visits that the row of each seen pair borrows from its state (`slater.tabular.pooling`). None:
+    none on small problems, on large ones as many as predict the log best.
+    pessimism: standard errors of each pair that are taken off its reward and added to its costs before the
+    game (`slater.tabular.pessimism`): the critics, the estimator and the mixture all see them. None: none on
+    small problems; on large ones .2, but at most half of what the limits can bear.
+    covered: keep to pairs with data: the policy player takes no others where a state has any. None: on large
+    problems only.
+    dual: the lambda-player, a name in `dual.DUALS`; the paper's is greedy; dual_step: of a gradient player,
+    per J-unit of violation.
+    estimator: the OPE oracle, a name in `ope.ESTIMATORS`: the empirical model, or the paper's minimax loss
+    over F and W.
+    mixture: how the members are weighted; the paper's is uniform. None: `tail`, or `lp` on large problems and
+    in the mode exactly-feasible, where it puts the estimated costs on the tightened limits.
+    mode: None, or the theorem that sets B and the tightening; epsilon, delta, phi: its tolerance (J-units,
+    see `theory.make_plan`), probability of failure, and Slater margin, normalised; None estimates phi.
     """
 
     rounds: int | None = None
@@ -100,7 +87,6 @@ class PDCA(Presets):
     dual_step: float = 0.2
     estimator: str = "model"
     mixture: MixtureRule | None = None
-    confidence: float = 0.0
     mode: Mode | None = None
     epsilon: float | None = None
     delta: float = 0.01
@@ -120,10 +106,7 @@ class PDCA(Presets):
     def run(
         self, data: Counts, limits: ArrayLike | None = None, progress: Callable[[int], None] | None = None
     ) -> Result:
-        """Play the game on the data; `progress` is called after each round with its number.
-
-        limits: tau in J-units, shape (I,); None: those that the data have.
-        """
+        """Play the game under `limits` (J-units; None: the data's); `progress` hears the round's number."""
         return self.for_size(data)._played(data.with_limits(limits), progress)
 
     def for_size(self, data: Counts) -> PDCA:
@@ -142,9 +125,7 @@ class PDCA(Presets):
     def _played(self, data: Counts, progress: Callable[[int], None] | None) -> Result:
         """The game with settings for the data's size."""
         rounds, output = self.rounds, self.mixture
-        assert rounds is not None
-        assert output is not None
-        assert self.step is not None
+        assert rounds is not None and output is not None and self.step is not None  # noqa: PT018
         check_rounds(rounds)
         data, thin = for_thin_coverage(data, self.pooling, self.pessimism)
         tau, bound, notes, plan = self._targets(data)
@@ -175,7 +156,7 @@ class PDCA(Presets):
             if progress is not None:
                 progress(k + 1)
 
-        policy, master = mix(data, members, tau, output, self.confidence)
+        policy, master = mix(data, members, tau, output)
         mean = policy.weights @ multipliers if master is None else master
         trace = {"multipliers": multipliers, "estimated_costs": estimates, "critic_gap": gaps}
         if plan is not None and plan.required_rounds > rounds:
@@ -198,7 +179,7 @@ class PDCA(Presets):
         """What the mode's theorem says for this dataset; None without a mode."""
         if self.mode is None:
             return None
-        C = squared_norm_bound(self.weights or Box())
+        C = classes.squared_norm_bound(self.weights or Box())
         return make_plan(
             data, self.mode, epsilon=self.epsilon, delta=self.delta, phi=self.phi, weight_bound=C
         )
@@ -213,13 +194,8 @@ class PDCA(Presets):
         automatic, needed, why = data_driven_bound(data, limits)
         # on large problems phi is small and the theorems' B are in the thousands: too many for the game
         theorem = plan is not None and data.successors.small
-        bound = (
-            self.multiplier_bound
-            if self.multiplier_bound is not None
-            else plan.multiplier_bound
-            if plan and theorem
-            else automatic
-        )
+        own = plan.multiplier_bound if plan and theorem else automatic
+        bound = own if self.multiplier_bound is None else self.multiplier_bound
         check_positive("the bound B", bound)
         if bound <= needed < np.inf:
             note = (

@@ -48,16 +48,12 @@ class PDOCRL(Presets):
 
     Preset `released`: lambda sees the log, B = 10.
 
-    Attributes:
-        rounds: K.
-        multiplier_bound: B; None: one plus twice the multipliers of the empirical problem.
-        lambda_sees: `policy`, the costs of pi_k on the empirical model; `weights`, `E_D[w C]`, the saddle
-            point as printed; `data`, the mean cost of the log, as released.
-        weight_bound: C_infinity, the largest density ratio; 10 as in released code, and the optimum of the
-            paper's problems has up to 6.
-        step: eta of the policy player, on values scaled to [-1, 1].
-        weight_step: of w, per normalised unit of the residual that it follows.
-
+    rounds: K; multiplier_bound: B; None: one plus twice the multipliers of the empirical problem.
+    lambda_sees: `policy`, the costs of pi_k on the empirical model; `weights`, `E_D[w C]`, the saddle point
+    as printed; `data`, the mean cost of the log, as released.
+    weight_bound: C_infinity, the largest density ratio; 10 as in released code, and the optimum of the
+    paper's problems has up to 6. step: eta of the policy player, on values scaled to [-1, 1]; weight_step: of
+    w, per normalised unit of the residual that it follows.
     """
 
     rounds: int = 2000

@@ -4,26 +4,22 @@ Real logs see most pairs never and many once or twice. Such a pair has a row `Ph
 draw, and whoever maximises over many of them finds the luckiest. The counts say how far to trust each:
 with V the behaviour policy's values on the empirical model, what follows a pair, `discount Phat V`, is off by
 
-    error(x)     = discount sqrt(variance(x) / N(x))                                   one standard error
-    Hoeffding    = discount (max V - min V) sqrt(log(2 m / delta) / (2 N))
-    Bernstein    = discount (sqrt(2 variance(x) L / N) + 7 (max V - min V) L / (3 (N - 1)))
+    error(x) = discount sqrt(variance(x) / N(x))                                       one standard error
 
-(m pairs seen, L = log(4 m / delta); the last after Maurer and Pontil, 2009). `pessimistic` takes a multiple
-of the first off the reward and adds it to each cost, pair by pair: every estimate, critic and program on
-that data is then pessimistic where the data are thin, whichever algorithm runs. The theory's multiples are
-several times what limits leave room for on such logs; `affordable` is the largest with which the limits can
-still be met. `for_thin_coverage` is what PDCA does to a log of a large problem, for other algorithms to have.
+`pessimistic` takes a multiple of it off the reward and adds it to each cost, pair by pair: every estimate,
+critic and program on that data is then pessimistic where the data are thin, whichever algorithm runs. The
+theory's multiples are several times what limits leave room for on such logs; `affordable` is the largest with
+which the limits can still be met.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
 
 import numpy as np
 
 from slater.errors import InputError
-from slater.tabular._check import Float, check_choice
+from slater.tabular._check import Float
 from slater.tabular.counts import Counts
 from slater.tabular.mixture import Mixture
 from slater.tabular.pooling import pooled
@@ -45,10 +41,13 @@ def pair_errors(data: Counts, utilities: Float) -> Float:
     two visits; a row that was seen once has that mean. Rows that borrowed visits from their state
     (`pooling`) have the standard deviation of their posterior. Zero where there are no data.
     """
-    N = np.where(data.seen, data.pair_counts, 1.0)
+    N, rows = np.where(data.seen, data.pair_counts, 1.0), data.successors.rows
     errors = []
-    for V in _behaviour_values(data, utilities):
-        variance = _variances(data, V)
+    for utility in utilities:
+        policy, U_pi = data.behaviour * data.seen, np.einsum("sa,sa->s", data.behaviour * data.seen, utility)
+        # nothing follows a state without data; episodes that end have value 0
+        V = data.successors.values(policy, U_pi, data.discount)
+        variance = np.maximum((rows @ V**2).reshape(N.shape) - (rows @ V).reshape(N.shape) ** 2, 0.0)
         if data.borrowed:
             errors.append(data.discount * np.sqrt(variance / (N + data.borrowed + 1.0)))
             continue
@@ -58,57 +57,6 @@ def pair_errors(data: Counts, utilities: Float) -> Float:
         pooled = float(np.sum(weights * unbiased) / max(float(weights.sum()), 1.0))
         errors.append(data.discount * np.sqrt((pooled + N * variance) / N / N))
     return np.where(data.seen, np.array(errors), 0.0)
-
-
-def pair_bounds(
-    data: Counts,
-    utilities: Float,
-    *,
-    delta: float = 0.05,
-    kind: Literal["bernstein", "hoeffding"] = "bernstein",
-) -> Float:
-    """Bounds on the error of `discount Phat V` that hold for all seen pairs at once, `(m, S, A)`, J-units.
-
-    With probability at least `1 - delta` for each utility, for V fixed in advance. A pair seen once has no
-    Bernstein bound but the range itself, and no bound exceeds the range.
-    """
-    if not 0.0 < delta < 1.0:
-        raise InputError(f"delta is {delta:g}, but a probability strictly between 0 and 1 is needed.")
-    if data.borrowed:
-        raise InputError("these data have been pooled; the bounds hold for the log as it was recorded.")
-    check_choice("kind", kind, ("bernstein", "hoeffding"))
-    N, pairs = data.pair_counts, max(int(data.seen.sum()), 1)
-    bounds = []
-    for V in _behaviour_values(data, utilities):
-        # a row that ends episodes has value 0 among its successors
-        width = max(float(V.max()), 0.0) - min(float(V.min()), 0.0)
-        if kind == "hoeffding":
-            bound = width * np.sqrt(np.log(2 * pairs / delta) / (2 * np.maximum(N, 1.0)))
-        else:
-            log = np.log(4 * pairs / delta)
-            unbiased = _variances(data, V) * N / np.maximum(N - 1.0, 1.0)
-            bound = np.sqrt(2 * unbiased * log / np.maximum(N, 1.0))
-            bound = np.where(N > 1, bound + 7 * width * log / (3 * np.maximum(N - 1.0, 1e-9)), width)
-        bounds.append(data.discount * np.minimum(bound, width))
-    return np.where(data.seen, np.array(bounds), 0.0)
-
-
-def _behaviour_values(data: Counts, utilities: Float) -> Float:
-    """V of the behaviour policy on the empirical model, `(m, S)`; nothing follows a state without data."""
-    policy = data.behaviour * data.seen
-    return np.array(
-        [
-            data.successors.values(policy, np.einsum("sa,sa->s", policy, utility), data.discount)
-            for utility in utilities
-        ]
-    )
-
-
-def _variances(data: Counts, V: Float) -> Float:
-    """Variance of the next state's value in each row of Phat, `(S, A)`; episodes that end have value 0."""
-    shape = data.pair_counts.shape
-    mean = (data.successors.rows @ V).reshape(shape)
-    return np.maximum((data.successors.rows @ V**2).reshape(shape) - mean**2, 0.0)
 
 
 def pessimistic(data: Counts, strength: float) -> Counts:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from slater.tabular._check import Float, check_positive
+from slater.tabular._check import Bool, Float, check_positive
 from slater.tabular.cmdp import uniform_policy
 
 
@@ -19,12 +18,7 @@ class NaturalPolicyGradient:
     """
 
     def __init__(
-        self,
-        states: int,
-        actions: int,
-        step: float,
-        support: NDArray[np.bool_] | None = None,
-        start: Float | None = None,
+        self, states: int, actions: int, step: float, support: Bool | None = None, start: Float | None = None
     ):
         check_positive("the step of the policy player", step)
         self._logits = np.zeros((states, actions))

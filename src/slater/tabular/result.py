@@ -19,16 +19,13 @@ from slater.tabular.theory import TheoremPlan
 class Result:
     """The outcome of a run on a dataset; nothing in it has seen the true model.
 
-    Attributes:
-        algorithm: its name.
-        policy: the mixture to deploy (one member for algorithms that give a single policy).
-        multipliers: the multipliers that belong to it, shape `(I,)`; zero for unconstrained algorithms.
-        multiplier_bound: B, the budget of the lambda-player; the certificate uses it.
-        rounds: rounds played or solver calls made.
-        notes: what a careful reader should know about this run, one sentence each.
-        trace: per-iteration arrays by name, e.g. `multipliers` `(K, I)` and `estimated_costs` `(K, I)`.
-        plan: what PDCA's theorem said for the data, of a run with a mode.
-
+    algorithm: its name; rounds: rounds played or solver calls made.
+    policy: the mixture to deploy (one member for algorithms that give a single policy).
+    multipliers: those that belong to it, (I,); zero for unconstrained algorithms.
+    multiplier_bound: B, the budget of the lambda-player; the certificate uses it.
+    notes: what a careful reader should know about this run, one sentence each.
+    trace: per-iteration arrays by name, e.g. `multipliers` (K, I) and `estimated_costs` (K, I).
+    plan: what PDCA's theorem said for the data, of a run with a mode.
     """
 
     algorithm: str

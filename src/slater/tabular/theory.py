@@ -37,17 +37,11 @@ MOST_OF_MARGIN = 0.8
 class TheoremPlan:
     """Settings of a run, and what its theorem asks for.
 
-    Attributes:
-        mode: which theorem.
-        epsilon: tolerance, J-units.
-        delta: probability of failure.
-        phi: Slater margin, normalised units; NaN where the theorem needs none.
-        multiplier_bound: B.
-        tightening: what is taken off each limit, J-units, shape `(I,)`.
-        required_rounds: K of the theorem.
-        required_size: n of the theorem, up to constants.
-        notes: which of these were estimated, and what does not hold.
-
+    mode: which theorem; epsilon: tolerance, J-units; delta: probability of failure.
+    phi: Slater margin, normalised units; NaN where the theorem needs none.
+    multiplier_bound: B; tightening: what is taken off each limit, J-units, (I,).
+    required_rounds, required_size: K and n of the theorem, n up to constants.
+    notes: which of these were estimated, and what does not hold.
     """
 
     mode: Mode
@@ -70,17 +64,13 @@ def make_plan(
     phi: float | None = None,
     weight_bound: float = 5.0,
 ) -> TheoremPlan:
-    """The plan of a mode for a dataset.
+    """The plan of a mode for a dataset with its limits.
 
-    Args:
-        data: the dataset with its limits.
-        mode: one of `MODES`.
-        epsilon: tolerance, J-units. None means .25, and in the mode exactly-feasible the value at which
-            the tightening equals the one-sided sampling error of the costs at level `delta`.
-        delta: probability of failure, split over the costs.
-        phi: Slater margin, normalised; None estimates it on the empirical model.
-        weight_bound: a bound on `E_D[w^2]` over W, the `C_l2^2` of n; C_infinity for weights of mean one.
-
+    epsilon: tolerance, J-units. None: .25, and in the mode exactly-feasible the value at which the tightening
+    equals the one-sided sampling error of the costs at level `delta`.
+    delta: probability of failure, split over the costs. phi: Slater margin, normalised; None estimates it on
+    the empirical model. weight_bound: a bound on `E_D[w^2]` over W, the `C_l2^2` of n; C_infinity for weights
+    of mean one.
     """
     check_choice("mode", mode, MODES)
     if not 0.0 < delta < 1.0:
@@ -90,16 +80,13 @@ def make_plan(
     notes: list[str] = []
     H, costs = data.horizon, data.num_costs
     tightening = np.zeros(costs)
+    eps = DEFAULT_EPSILON if epsilon is None else epsilon
     if mode == "any-comparator":
-        eps = DEFAULT_EPSILON if epsilon is None else epsilon
-        bound, margin = H / eps, math.nan
-        power, scale = 6, eps**4
+        bound, margin, power, scale = H / eps, math.nan, 6, eps**4
     else:
         margin = _margin(data, phi, notes)
-        if mode == "nearly-feasible":
-            eps = DEFAULT_EPSILON if epsilon is None else epsilon
-            bound = 1.0 + 1.0 / margin
-        else:
+        bound = 1.0 + 1.0 / margin
+        if mode == "exactly-feasible":
             eps, tightening = _tightening(data, margin, epsilon, delta, notes)
             bound = 5.0 / margin
         power, scale = 4, (margin * eps) ** 2

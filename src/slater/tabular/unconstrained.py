@@ -20,12 +20,9 @@ from scipy import sparse
 
 from slater.cones import cone_program
 from slater.errors import InputError
-from slater.tabular._check import Float
-from slater.tabular.bellman import bellman_error
-from slater.tabular.classes import Box, Linear, Tabular, ValueClass, WeightClass
+from slater.tabular.classes import Tabular, ValueClass, WeightClass
 from slater.tabular.cmdp import normalise_policy
 from slater.tabular.counts import Counts
-from slater.tabular.critics import Critic
 from slater.tabular.mbcl import FittedQ, greedy_policy
 from slater.tabular.mixture import Mixture
 from slater.tabular.pdca import PDCA
@@ -34,15 +31,7 @@ from slater.tabular.result import Result
 
 @dataclass(frozen=True)
 class ACrab:
-    """A-Crab: the critic, the policy player and the mixture of PDCA, without costs.
-
-    Attributes:
-        rounds: K.
-        step: eta of the policy player, on values scaled to [-1, 1]; None as in PDCA.
-        weights: the class W; None as in PDCA.
-        values: the class F.
-
-    """
+    """A-Crab: the critic, the policy player and the mixture of PDCA, without costs; settings as there."""
 
     rounds: int = 400
     step: float | None = None
@@ -60,71 +49,22 @@ class ACrab:
 
 @dataclass(frozen=True)
 class MABO:
-    """MABO. With tabular F the minimum is 0, at the optimal Q of the empirical model: value iteration.
-
-    With linear F the problem is not convex (the maximum inside): for a fixed greedy policy it is the
-    critic's program without advantage; alternate, restart, keep the best true objective.
-
-    Attributes:
-        weights: the class W (used for linear F).
-        values: the class F.
-        restarts: starting policies for linear F.
-        rounds: alternations a start.
-        seed: of the starting policies.
-
-    """
-
-    weights: WeightClass = field(default_factory=Box)
-    values: ValueClass = field(default_factory=Tabular)
-    restarts: int = 8
-    rounds: int = 20
-    seed: int = 0
+    """MABO with tabular F: the minimum is 0, at the optimal Q of the empirical model, by value iteration."""
 
     def run(self, data: Counts, limits: ArrayLike | None = None) -> Result:
         """The greedy policy of the minimiser; the worst value for pairs without data."""
         del limits
         low, high = data.value_box(data.reward)
-        if isinstance(self.values, Linear):
-            Q, solves = self._alternate(data)
-        else:
-            Q, solves = FittedQ(data, self.values).iterate(data.reward, low, (low, high)), 1
-        return Result("mabo", Mixture.single(greedy_policy(data, Q)), np.zeros(data.num_costs), 0.0, solves)
-
-    def _alternate(self, data: Counts) -> tuple[Float, int]:
-        rng = np.random.default_rng(self.seed)
-        critic = Critic(data, data.reward, 0, self.weights, self.values, weight=1.0)
-        best: tuple[float, Float] | None = None
-        solves = 0
-        eye = np.eye(data.num_actions)
-        for start in range(self.restarts):
-            policy = (
-                data.behaviour if start == 0 else eye[rng.integers(data.num_actions, size=data.num_states)]
-            )
-            for _ in range(self.rounds):
-                f = critic.solve(policy)
-                solves += 1
-                greedy = eye[np.argmax(f, axis=1)]
-                # with the greedy policy the residual is that of max_a' f(s', a')
-                objective = bellman_error(data, greedy, f, data.reward, self.weights)
-                if best is None or objective < best[0] - 1e-12:
-                    best = (objective, f)
-                if np.array_equal(greedy, policy):
-                    break
-                policy = greedy
-        assert best is not None
-        return best[1], solves
+        Q = FittedQ(data, Tabular()).iterate(data.reward, low, (low, high))
+        return Result("mabo", Mixture.single(greedy_policy(data, Q)), np.zeros(data.num_costs), 0.0, 1)
 
 
 @dataclass(frozen=True)
 class PRORL:
     """PRO-RL, tabular: the inner minimum over v makes the flow equations soft, and a quadratic program.
 
-    `max E_D[w R] - alpha E_D[w^2 / 2] - Bv sum_s |flow residual of w rho|(s)` over `0 <= w <= Bw`.
-
-    Attributes:
-        alpha: strength of the regulariser; its authors take it of the order of the error sought.
-        weight_bound: Bw, the largest importance weight.
-
+    `max E_D[w R] - alpha E_D[w^2 / 2] - Bv sum_s |flow residual of w rho|(s)` over `0 <= w <= Bw`. alpha: its
+    authors take it of the order of the error sought; weight_bound: Bw, the largest importance weight.
     """
 
     alpha: float = 0.01
@@ -146,14 +86,7 @@ class PRORL:
         inflow = (1.0 - data.discount) * data.start
         eye_w, eye_u = sparse.eye_array(pairs), sparse.eye_array(S)
         # u(s) >= +-[inflow + flow w](s);  0 <= w <= Bw
-        rows = sparse.vstack(
-            [
-                sparse.hstack([flow, -eye_u]),
-                sparse.hstack([-flow, -eye_u]),
-                sparse.hstack([eye_w, sparse.csr_array((pairs, S))]),
-                sparse.hstack([-eye_w, sparse.csr_array((pairs, S))]),
-            ]
-        )
+        rows = sparse.block_array([[flow, -eye_u], [-flow, -eye_u], [eye_w, None], [-eye_w, None]])
         right = np.concatenate([-inflow, inflow, np.full(pairs, self.weight_bound), np.zeros(pairs)])
         solution, _, wrong = cone_program(
             sparse.diags_array(np.concatenate([self.alpha * rho, np.zeros(S)])),

@@ -43,18 +43,13 @@ from slater.tabular.result import Result, data_driven_bound
 class WSAC:
     """Settings of tabular WSAC.
 
-    Attributes:
-        rounds: K.
-        level: `limits`, every cost stays within its limit; `reference`, at the cost of the policy that
-            logged, whatever the limits are.
-        multiplier: lambda; it must be above the optimal multipliers at that level. None: one plus twice
-            those of the empirical problem.
-        bellman_weight: beta.
-        step: eta of the policy player, on values scaled to [-1, 1]; its regret against the log's policy grows
-            with it.
-        weights: the class W.
-        values: the class F.
-
+    rounds: K; bellman_weight: beta; weights, values: the classes W and F.
+    level: `limits`, every cost stays within its limit; `reference`, at the cost of the policy that logged,
+    whatever the limits are.
+    multiplier: lambda; it must be above the optimal multipliers at that level. None: one plus twice those of
+    the empirical problem.
+    step: eta of the policy player, on values scaled to [-1, 1]; its regret against the log's policy grows
+    with it.
     """
 
     rounds: int = 200

@@ -84,11 +84,11 @@ def test_twins_are_pessimistic_about_reward_and_about_every_cost():
         assert np.all((v[u] <= mean + 1e-6) if u == 0 else (v[u] >= mean - 1e-6))
         assert np.all((q.min(axis=0) - 1e-6 <= v[u]) & (v[u] <= q.max(axis=0) + 1e-6))
     lam = jnp.array([0.3, 2.0])
-    score, _ = twins.score(nets, lam, s, a)
+    score = twins.score(nets, lam, s, a)
     np.testing.assert_allclose(score, v[0] - 0.3 * v[1] - 2.0 * v[2], atol=1e-5)
     many = jnp.stack([a, -a, 0.5 * a], axis=1)
     best = twins.best(nets, lam, s, many)
-    scores = np.stack([twins.score(nets, lam, s, many[:, k])[0] for k in range(3)], axis=1)
+    scores = np.stack([twins.score(nets, lam, s, many[:, k]) for k in range(3)], axis=1)
     np.testing.assert_array_equal(best, np.asarray(many)[np.arange(50), scores.argmax(axis=1)])
 
 
@@ -146,7 +146,7 @@ def test_the_numpy_policy_of_bcq_is_the_trained_one(costs):
     v = net.vae.decode(obs, z)
     inside = jnp.clip(v + net.phi * jnp.tanh(net.perturbation(jnp.concatenate([obs, v], axis=-1))), -1, 1)
     np.testing.assert_allclose(policy.propose(obs, z), inside, atol=1e-5)
-    score, _ = algorithm.twins.score(net.critics, net.lam, obs, inside)
+    score = algorithm.twins.score(net.critics, net.lam, obs, inside)
     np.testing.assert_allclose(policy.score(obs, np.asarray(inside)), score, atol=1e-4)
     # of its proposals it takes the best one
     actions = policy.act(dataset.observations[:30], rng=np.random.default_rng(5))

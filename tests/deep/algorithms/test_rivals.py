@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import slater.deep as deep
 from slater.data.episodes import Episodes
-from slater.deep.algorithms.bc import BCSafeConfig, choose_episodes
+from slater.deep.algorithms.bc import choose_episodes
 from slater.deep.algorithms.coptidice import COptiDICE, COptiDICEConfig
 from slater.deep.algorithms.cpq import CPQ, CPQConfig
 from slater.deep.algorithms.mbcl import MBCL, MBCLConfig
@@ -42,34 +42,24 @@ def episodes(costs, returns, complete=True):
 @pytest.mark.parametrize("limit", ["20", "0.8/step", "8/discounted"])
 def test_an_episode_exactly_at_the_limit_is_safe_in_every_unit(limit):
     task, _ = problem_of(pointmass(), limit)  # 25 steps, discount .9
-    chosen = choose_episodes(episodes([19, 20, 21], [1, 1, 1]), task, BCSafeConfig())
+    chosen = choose_episodes(episodes([19, 20, 21], [1, 1, 1]), task, "safe")
     assert chosen.tolist() == [True, True, False]
 
 
-@pytest.mark.parametrize("which", ["safe", "cost-conditioned"])
-def test_no_safe_episode_is_said_with_the_smallest_cost(which, tmp_path):
+def test_no_safe_episode_is_said_with_the_smallest_cost(tmp_path):
     data = pointmass(seed=3)
     least = data.episodes.costs.min()
     if least == 0:
         data = data.subset(data.episodes.costs[:, 0] > 0)
         least = data.episodes.costs.min()
     with pytest.raises(InputError, match=rf"c0 \(limit 0 per episode, smallest {least:g}\)"):
-        deep.train("bc-safe", data, ["0"], tmp_path / "run", which=which, **QUICK)
+        deep.train("bc-safe", data, ["0"], tmp_path / "run", **QUICK)
 
 
 def test_incomplete_episodes_are_never_safe():
     task, _ = problem_of(pointmass())
     with pytest.raises(InputError, match="no episode of this data is complete"):
-        choose_episodes(episodes([0, 0], [1, 2], complete=False), task, BCSafeConfig())
-
-
-def test_the_frontier_is_the_upper_left_edge():
-    """Returns 10 + cost on the edge; 5 below it is far, 1 below is near (20% of a range of 9)."""
-    task, _ = problem_of(pointmass())
-    cost = [0, 2, 4, 6, 8, 4, 4]
-    value = [10, 12, 14, 16, 18, 9, 13]
-    chosen = choose_episodes(episodes(cost, value), task, BCSafeConfig(which="frontier"))
-    assert chosen.tolist() == [True] * 5 + [False, True]
+        choose_episodes(episodes([0, 0], [1, 2], complete=False), task, "safe")
 
 
 # -- COptiDICE --------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ QUICK_OF: dict[tuple[str, str | None], dict[str, Any]] = {
     ("pdca", "paper"): {},
     ("bc", None): {},
     ("bc", "released"): {},
-    ("bc-safe", None): {"which": "cost-conditioned"},
+    ("bc-safe", None): {},
     ("coptidice", None): {"epsilon": 0.01, "expectation": "network"},
     ("coptidice", "released"): {},
     ("cpq", None): {"vae_steps": 15, "vae_hidden": (16,)},

@@ -199,10 +199,7 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
         """The state before the first iteration."""
 
     def prepared(self, task: Task, state: State, dataset: Dataset | StoredDataset, tick: Tick) -> State:
-        """The first state of a new run with what the whole dataset teaches at once; itself by default.
-
-        `tick(what, done, total)` hears of long work.
-        """
+        """The first state of a run with what the whole dataset teaches; `tick(what, done, total)` hears."""
         return state
 
     @abc.abstractmethod
@@ -273,10 +270,7 @@ class Algorithm(abc.ABC, Generic[ConfigT, State]):
 
 
 class LastIterate(Algorithm[ConfigT, State]):
-    """Its answer is the policy at the end of training, not a mixture of what came before.
-
-    Members are kept at the interval, and the last policy too.
-    """
+    """Its answer is the policy at the end of training; members at the interval are kept besides."""
 
     acts_likeliest: ClassVar[bool] = True
 

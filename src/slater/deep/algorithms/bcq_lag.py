@@ -25,13 +25,7 @@ import numpy as np
 from jax import Array
 
 from slater.deep.algorithms.base import Config
-from slater.deep.algorithms.lagrangian import (
-    LagrangianActor,
-    LagrangianConfig,
-    TwinState,
-    excess,
-    multiplier_metrics,
-)
+from slater.deep.algorithms.lagrangian import RELEASED, LagrangianActor, LagrangianConfig, TwinState
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch
 from slater.deep.game.dual import DualState
@@ -110,12 +104,8 @@ class BCQLag(LagrangianActor[BCQLagConfig, BCQLagState]):
     published_as: ClassVar[str | None] = "BCQ-Lag"
     Config: ClassVar[type[Config]] = BCQLagConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "released": {
-            "steps": 100_000, "act_samples": 1, "actor_rate": 1e-3, "ki": 0.003, "warm_steps": 0,
-            "deflation": 0.0, "margin": 0.0, "cost_twins": "min", "excess_at": "data", "judge": "critics",
-            "normalise_observations": False, "reward_scale": 0.1,
-        }
-    }  # fmt: skip
+        "released": {**RELEASED, "steps": 100_000, "act_samples": 1}
+    }
 
     def init(self, task: Task, key: Array) -> BCQLagState:
         """All networks at random, no multiplier."""
@@ -138,7 +128,7 @@ class BCQLag(LagrangianActor[BCQLagConfig, BCQLagState]):
         state, metrics = replace(state, vae=vae, opt_vae=opt_vae), {"loss/vae": loss_vae}
         if phase == "warm":
             twins, losses = self.twins.update(task, state.twins, batch, None)
-            return replace(state, twins=twins), metrics | losses | multiplier_metrics(task, state.dual)
+            return replace(state, twins=twins), metrics | losses | self.multipliers(task, state)
 
         # critics of the policy that acts: at s' it takes the best of its samples
         lam, n = state.dual.lam, self.config.act_samples
@@ -151,18 +141,18 @@ class BCQLag(LagrangianActor[BCQLagConfig, BCQLagState]):
 
         def loss(actor: MLP) -> Array:
             a = replace(self.policy(state), perturbation=actor).propose(batch.s, 1, key_actor)[:, 0]
-            return -jnp.mean(self.twins.score(twins.online, lam, batch.s, a)[0])
+            return -jnp.mean(self.twins.score(twins.online, lam, batch.s, a))
 
         actor, opt_actor, loss_actor = descend(self.adam_actor, loss, state.perturbation, state.opt_actor)
         target = polyak(state.perturbation_target, actor, self.config.polyak)
         state = replace(state, perturbation=actor, perturbation_target=target, opt_actor=opt_actor)
 
-        s = batch.s0 if self.config.excess_at == "initial" else batch.s
-        a = self.twins.best(twins.online, lam, s, self.policy(state).propose(s, n, key_excess))
-        e, values = excess(task, self.config, self.twins.costs(twins, s, a))
-        state = replace(state, dual=self.pid.update(state.dual, e))
+        def act(s: Array) -> Array:
+            return self.twins.best(twins.online, lam, s, self.policy(state).propose(s, n, key_excess))
+
+        state, values = self.heard(task, state, batch, act)
         metrics |= losses | values | {"loss/actor": loss_actor}
-        return state, metrics | multiplier_metrics(task, state.dual)
+        return state, metrics | self.multipliers(task, state)
 
     def policy(self, state: BCQLagState) -> Perturbed:
         """The samplers with the present critics and multipliers."""

@@ -24,13 +24,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from slater.deep.algorithms.base import Config
-from slater.deep.algorithms.lagrangian import (
-    LagrangianActor,
-    LagrangianConfig,
-    TwinState,
-    excess,
-    multiplier_metrics,
-)
+from slater.deep.algorithms.lagrangian import RELEASED, LagrangianActor, LagrangianConfig, TwinState
 from slater.deep.algorithms.registry import register
 from slater.deep.batches import Batch
 from slater.deep.game.dual import DualState
@@ -95,10 +89,7 @@ class BEARLag(LagrangianActor[BEARLagConfig, BEARLagState]):
     Config: ClassVar[type[Config]] = BEARLagConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
-            "steps": 300_000, "actor_rate": 1e-3, "ki": 0.003, "warm_steps": 0, "deflation": 0.0,
-            "margin": 0.0, "cost_twins": "min", "excess_at": "data", "judge": "critics",
-            "normalise_observations": False,
-            "reward_scale": 0.1, "sigma": 50.0**0.5, "epsilon": 0.05, "compared": "before_tanh",
+            **RELEASED, "steps": 300_000, "sigma": 50.0**0.5, "epsilon": 0.05, "compared": "before_tanh",
             "log_std_max": 2.0,
         }
     }  # fmt: skip
@@ -137,22 +128,20 @@ class BEARLag(LagrangianActor[BEARLagConfig, BEARLagState]):
                 return -jnp.mean(pi.log_prob(batch.s, batch.a)), jnp.asarray(config.epsilon)
             u = pi.drawn(repeated, key_actor)
             distance = jnp.mean(mmd(as_compared(prior), as_compared(u), config.sigma))
-            score, _ = self.twins.score(twins.online, lam, batch.s, jnp.tanh(u[:, 0]))
+            score = self.twins.score(twins.online, lam, batch.s, jnp.tanh(u[:, 0]))
             return -jnp.mean(score) + alpha * (distance - config.epsilon), distance
 
         pi, opt_pi, (value, distance) = descend(self.adam_actor, loss, state.pi, state.opt_pi, has_aux=True)
         rate = 1.0 if phase == "warm" else config.polyak
         pi_target = polyak(state.pi_target, pi, rate)
-        log_alpha = jnp.clip(
-            state.log_alpha + config.alpha_rate * alpha * (distance - config.epsilon), -5.0, 5.0
-        )
+        moved = config.alpha_rate * alpha * (distance - config.epsilon)
+        log_alpha = jnp.clip(state.log_alpha + moved, -5.0, 5.0)
         state = replace(state, pi=pi, pi_target=pi_target, opt_pi=opt_pi, log_alpha=log_alpha)
         metrics |= {"loss/actor": value, "mmd": distance, "alpha": jnp.exp(log_alpha)}
         if phase == "train":
-            s = batch.s0 if config.excess_at == "initial" else batch.s
-            e, values = excess(task, config, self.twins.costs(twins, s, pi.choice(s, key_excess)))
-            state, metrics = replace(state, dual=self.pid.update(state.dual, e)), metrics | values
-        return state, metrics | multiplier_metrics(task, state.dual)
+            state, values = self.heard(task, state, batch, lambda s: pi.choice(s, key_excess))
+            metrics |= values
+        return state, metrics | self.multipliers(task, state)
 
     def policy(self, state: BEARLagState) -> Gaussian:
         """The actor."""

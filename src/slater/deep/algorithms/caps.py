@@ -182,7 +182,13 @@ class CAPS(LastIterate[CAPSConfig, CAPSState]):
         seen = critics.seen(task, batch)
         bounds = (jnp.outer(task.value_low, rest), jnp.outer(task.value_high, rest))
         key_next, key_heads = jax.random.split(key)
-        ahead = self._ahead(task, critics, state, seen, key_next) if self.config.actor == "sac" else None
+        ahead, last = None, self.config.heads - 1
+        if self.config.actor == "sac":  # by the reward head, and for costs by the cost head
+            choices = [self._head(task, state.mlp, k).choice(seen.s_next, key_next) for k in (0, last)]
+            ahead = [
+                critics.value(state.critics.target, u, seen.s_next, choices[min(u, 1)])
+                for u in range(1 + task.costs)
+            ]
         trained, metrics = critics.update(state.critics, seen, bounds, ahead)
         if self.config.actor == "sac":
             return self._climb(task, critics, replace(state, critics=trained), seen, key_heads, metrics)
@@ -199,17 +205,6 @@ class CAPS(LastIterate[CAPSConfig, CAPSState]):
         for k, weight in enumerate(weights):
             metrics[f"rows/head_{k}"] = jnp.mean(weight) ** 2 / jnp.mean(weight**2)
         return CAPSState(trained, mlp, opt, state.log_alpha), metrics
-
-    def _ahead(
-        self, task: Task, critics: InSampleCritics, state: CAPSState, seen: Batch, key: Array
-    ) -> list[Array]:
-        """What follows s' for every utility, (batch,): by the reward head, and for costs by the cost head."""
-        last = self.config.heads - 1
-        choices = [self._head(task, state.mlp, k).choice(seen.s_next, key) for k in (0, last)]
-        return [
-            critics.value(state.critics.target, u, seen.s_next, choices[min(u, 1)])
-            for u in range(1 + task.costs)
-        ]
 
     def _climb(
         self, task: Task, critics: InSampleCritics, state: CAPSState, seen: Batch, key: Array,

@@ -205,9 +205,8 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
 
         pi, opt_pi, value_pi = descend(self.adam_pi, loss_pi, state.pi, state.opt_pi)
 
-        now = jnp.concatenate(
-            [jnp.stack([jnp.mean(w), jnp.mean(w**2)]), jnp.mean(w[:, None] * costs, axis=0)]
-        )
+        counted = jnp.stack([jnp.mean(w), jnp.mean(w**2)])
+        now = jnp.concatenate([counted, jnp.mean(w[:, None] * costs, axis=0)])
         moments = polyak(state.moments, now, 0.01)
         metrics["loss/pi"] = value_pi
         metrics["weights/mean"] = moments[0]
@@ -227,10 +226,12 @@ class COptiDICE(LastIterate[COptiDICEConfig, COptiDICEState]):
         losses, bounds, divergences = jnp.zeros(()), [], []
         if not dual.chi:
             return losses, jnp.mean(w[:, None] * batch.u[:, 1:], axis=0), jnp.zeros(task.costs)
+        # a quarter of a batch is enough for a mean without weights, and saves a pass
+        first = batch.s0[: max(1, batch.s0.shape[0] // 4)]
         for i, chi in enumerate(dual.chi):
             c = batch.u[:, 1 + i]
             flow = c + batch.discount * _least(chi, batch.s_next) - _least(chi, batch.s)
-            ell = (1 - task.gamma) * jnp.mean(_least(chi, _first(batch))) + w * flow
+            ell = (1 - task.gamma) * jnp.mean(_least(chi, first)) + w * flow
             v = ell.shape[0] * jax.nn.softmax(ell / t[i])
             v_fixed = stop_gradient(v)
             losses += jnp.mean((v_fixed if self.config.exact_gradient else v) * ell)
@@ -276,8 +277,3 @@ def _least(copies: Copies, obs: Array) -> Array:
     """The smallest output of the copies, shape `(batch,)`."""
     values = [mlp(obs)[..., 0] for mlp in copies]
     return values[0] if len(values) == 1 else jnp.min(jnp.stack(values), axis=0)
-
-
-def _first(batch: Batch) -> Array:
-    """First observations: a quarter of a batch is enough for a mean without weights, and saves a pass."""
-    return batch.s0[: max(1, batch.s0.shape[0] // 4)]

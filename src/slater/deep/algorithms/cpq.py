@@ -187,26 +187,22 @@ class CPQ(LastIterate[CPQConfig, CPQState]):
         self, task: Task, state: CPQState, batch: Batch, key_next: Array, key_ood: Array
     ) -> tuple[CPQState, dict[str, Array]]:
         """One step of all critics on their regressions and the penalty; and of alpha."""
-        goals = self._goals(task, state, batch, key_next)
+        goals, names = self._goals(task, state, batch, key_next), ("q", *(f"qc_{x}" for x in task.cost_names))
         s_ood, a_ood = self._unlike(state, batch, key_ood)
         pushed = self.config.ood_margin * self.limits(task)
         alpha, released = jnp.exp(state.log_alpha), self.config.penalty == "released"
 
         def loss(critics: tuple[Copies, ...]) -> tuple[Array, tuple[dict[str, Array], Array]]:
-            names = ("q", *(f"qc_{name}" for name in task.cost_names))
-            parts = {
-                f"loss/{name}": sum(
-                    (jnp.mean((critic(batch.s, batch.a) - goal) ** 2) for critic in copies), jnp.zeros(())
-                )
-                for name, copies, goal in zip(names, critics, goals, strict=True)
-            }
+            parts = {}
+            for name, copies, goal in zip(names, critics, goals, strict=True):
+                each = (jnp.mean((critic(batch.s, batch.a) - goal) ** 2) for critic in copies)
+                parts[f"loss/{name}"] = sum(each, jnp.zeros(()))
             if released:  # on targets: a number without gradient, and a mean diluted by the likely actions
                 values = [self._value(state.target, 1 + i, s_ood, a_ood) for i in range(task.costs)]
                 unlike = self.config.ood_share * jnp.stack(values).mean(axis=1)
             else:
-                unlike = jnp.stack(
-                    [jnp.stack([qc(s_ood, a_ood) for qc in copies]).mean() for copies in critics[1:]]
-                )
+                each_cost = [jnp.stack([qc(s_ood, a_ood) for qc in copies]) for copies in critics[1:]]
+                unlike = jnp.stack([values.mean() for values in each_cost])
             return sum(parts.values(), jnp.zeros(())) - jnp.sum(alpha * (unlike - pushed)), (parts, unlike)
 
         critics, opt, (_, (metrics, unlike)) = descend(

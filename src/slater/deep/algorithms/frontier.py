@@ -12,7 +12,7 @@ pairs it with the targets afterwards, so that an episode can get a target below 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,7 @@ def frontier(returns: F64, costs: F64, at: F64) -> F64:
     return np.asarray(np.max(np.where(within, returns, -np.inf), axis=1))
 
 
-@dataclass(frozen=True)
-class Relabelled:
+class Relabelled(NamedTuple):
     """Episode `episode[k]` with `shift[k]` (1+I) added to its return and costs to go, at every step."""
 
     episode: NDArray[np.int64]
@@ -53,18 +52,13 @@ def relabel(
     target_returns = rng.uniform(best, returns.max() + headroom * span)
     chosen = np.empty(count, dtype=np.int64)
     for k in range(count):
-        able = np.flatnonzero(
-            np.all(costs <= target_costs[k], axis=1) & (returns >= best[k] - decrease * span)
-        )
-        apart = np.abs(returns[able] - best[k]) / span + np.max(
-            (target_costs[k] - costs[able]) / sizes, axis=1
-        )
-        nearness = 1.0 / (apart + 0.05)
+        near = returns >= best[k] - decrease * span
+        able = np.flatnonzero(np.all(costs <= target_costs[k], axis=1) & near)
+        cheaper = np.max((target_costs[k] - costs[able]) / sizes, axis=1)
+        nearness = 1.0 / (np.abs(returns[able] - best[k]) / span + cheaper + 0.05)
         chosen[k] = rng.choice(able, p=nearness / nearness.sum())
-    shift = np.concatenate(
-        [(target_returns - returns[chosen])[:, None], target_costs - costs[chosen]], axis=1
-    )
-    return Relabelled(chosen, shift)
+    richer = (target_returns - returns[chosen])[:, None]
+    return Relabelled(chosen, np.concatenate([richer, target_costs - costs[chosen]], axis=1))
 
 
 def sampling_weights(costs: F64, strength: float, cap: float | None) -> F64:

@@ -19,7 +19,8 @@ A slow target network is late in the level of Q; as in `slater.deep.ope.fitted_q
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
@@ -30,7 +31,7 @@ from jax import Array
 
 from slater.deep.algorithms.base import Algorithm, Config, State
 from slater.deep.batches import Batch
-from slater.deep.game.dual import PID, DualState, relative_excess
+from slater.deep.game.dual import PID, relative_excess
 from slater.deep.nets.critic import Critic, make_critic
 from slater.deep.nets.mlp import descend, polyak
 from slater.deep.ope.fitted_q import FittedQ
@@ -87,11 +88,15 @@ class LagrangianConfig(Config):
             raise InputError(f"margin must be in [0, 1), not {self.margin}.")
 
 
-class TwinState(eqx.Module):
-    """`online[u]` and `target[u]` are the two critics of utility u; judge: h, its target, its optimiser."""
+#: the two critics of every utility
+Pairs = tuple[tuple[Critic, Critic], ...]
 
-    online: tuple[tuple[Critic, Critic], ...]
-    target: tuple[tuple[Critic, Critic], ...]
+
+class TwinState(eqx.Module):
+    """Critics, their targets and optimiser; judge: h, its target, its optimiser."""
+
+    online: Pairs
+    target: Pairs
     opt: Any
     judge: tuple[tuple[Critic, ...], tuple[Critic, ...], Any]
 
@@ -108,14 +113,12 @@ class Twins:
         key, key_judge = jax.random.split(key)
         keys = jax.random.split(key, (1 + task.costs, 2))
         own = jax.random.split(key_judge, task.costs) if self.config.judge == "own" else ()
-        h = tuple(make_critic(task, self.config.hidden, k) for k in own)
-        nets = tuple(
-            (make_critic(task, self.config.hidden, a), make_critic(task, self.config.hidden, b))
-            for a, b in keys
-        )
+        hidden = self.config.hidden
+        h = tuple(make_critic(task, hidden, k) for k in own)
+        nets = tuple((make_critic(task, hidden, a), make_critic(task, hidden, b)) for a, b in keys)
         return TwinState(nets, nets, self.adam.init(nets), (h, h, self.fqe.adam.init(h)))
 
-    def values(self, nets: tuple[tuple[Critic, Critic], ...], s: Array, a: Array) -> Array:
+    def values(self, nets: Pairs, s: Array, a: Array) -> Array:
         """v_u(s, a) of every utility, shape (1+I, batch)."""
         answer = []
         for u, (one, two) in enumerate(nets):
@@ -130,23 +133,19 @@ class Twins:
         _, target, _ = state.judge
         return jnp.stack([h(s, a) for h in target]) if target else self.values(state.target, s, a)[1:]
 
-    def score(
-        self, nets: tuple[tuple[Critic, Critic], ...], lam: Array, s: Array, a: Array
-    ) -> tuple[Array, Array]:
-        """v_0 - sum_i lambda_i v_i, shape (batch,), and v (1+I, batch)."""
+    def score(self, nets: Pairs, lam: Array, s: Array, a: Array) -> Array:
+        """v_0 - sum_i lambda_i v_i, shape (batch,)."""
         v = self.values(nets, s, a)
-        return v[0] - lam @ v[1:], v
+        return v[0] - lam @ v[1:]
 
-    def best(self, nets: tuple[tuple[Critic, Critic], ...], lam: Array, s: Array, actions: Array) -> Array:
+    def best(self, nets: Pairs, lam: Array, s: Array, actions: Array) -> Array:
         """Of actions (batch, n, action_dim), the one with the largest score, (batch, action_dim)."""
         batch, n, dim = actions.shape
         if n == 1:
             return actions[:, 0]
-        repeated = jnp.repeat(s, n, axis=0)
-        score, _ = self.score(nets, lam, repeated, actions.reshape(batch * n, dim))
-        return jnp.take_along_axis(actions, jnp.argmax(score.reshape(batch, n), axis=1)[:, None, None], 1)[
-            :, 0
-        ]
+        score = self.score(nets, lam, jnp.repeat(s, n, axis=0), actions.reshape(batch * n, dim))
+        best = jnp.argmax(score.reshape(batch, n), axis=1)
+        return jnp.take_along_axis(actions, best[:, None, None], 1)[:, 0]
 
     def update(
         self, task: Task, state: TwinState, batch: Batch, a_next: Array | None
@@ -162,13 +161,10 @@ class Twins:
             drift = jnp.mean(goals - here, axis=1) / jnp.mean(1.0 - batch.discount)
             levels = self.config.deflation * drift
 
-        def loss(nets: tuple[tuple[Critic, Critic], ...]) -> tuple[Array, Array]:
-            losses = jnp.stack(
-                [
-                    sum(jnp.mean((q(batch.s, batch.a) - goals[u]) ** 2) for q in pair)
-                    for u, pair in enumerate(nets)
-                ]
-            )
+        def loss(nets: Pairs) -> tuple[Array, Array]:
+            pairs = zip(nets, goals, strict=True)
+            each = [sum(jnp.mean((q(batch.s, batch.a) - y) ** 2) for q in pair) for pair, y in pairs]
+            losses = jnp.stack(each)
             return jnp.sum(losses), losses
 
         online, opt, (_, losses) = descend(self.adam, loss, state.online, state.opt, has_aux=True)
@@ -183,7 +179,7 @@ class Twins:
         return TwinState(online, target, opt, judge), metrics
 
 
-def _raised(nets: tuple[tuple[Critic, Critic], ...], levels: Array) -> tuple[tuple[Critic, Critic], ...]:
+def _raised(nets: Pairs, levels: Array) -> Pairs:
     """Every critic of utility u plus levels[u]."""
 
     def raised(critic: Critic, level: Array) -> Critic:
@@ -193,19 +189,11 @@ def _raised(nets: tuple[tuple[Critic, Critic], ...], levels: Array) -> tuple[tup
     return tuple((raised(a, levels[u]), raised(b, levels[u])) for u, (a, b) in enumerate(nets))
 
 
-def excess(task: Task, config: LagrangianConfig, costs: Array) -> tuple[Array, dict[str, Array]]:
-    """The relative excess e / tau (I,), from estimates (I, batch) at the policy's actions; and metrics."""
-    tau = jnp.asarray(task.tau * (1.0 - config.margin))
-    cost = jnp.mean(costs, axis=1)
-    metrics = {f"value/{name}": cost[i] / task.scale[1 + i] for i, name in enumerate(task.cost_names)}
-    return relative_excess(cost, tau, 1e-3 / (1.0 - task.gamma)), metrics
-
-
-def multiplier_metrics(task: Task, dual: DualState) -> dict[str, Array]:
-    """The multipliers by name."""
-    return {f"lambda/{name}": dual.lam[i] for i, name in enumerate(task.cost_names)}
-
-
+#: what the presets `released` have in common
+RELEASED: Mapping[str, Any] = {
+    "actor_rate": 1e-3, "ki": 0.003, "warm_steps": 0, "deflation": 0.0, "margin": 0.0, "cost_twins": "min",
+    "excess_at": "data", "judge": "critics", "normalise_observations": False, "reward_scale": 0.1,
+}  # fmt: skip
 LagrangianT = TypeVar("LagrangianT", bound=LagrangianConfig)
 
 
@@ -225,3 +213,23 @@ class LagrangianActor(Algorithm[LagrangianT, State]):
     def keeps(self, done: int) -> bool:
         """The last policy only, with the multiplier that belongs to it."""
         return done == self.config.steps
+
+    @staticmethod
+    def multipliers(task: Task, state: Any) -> dict[str, Array]:
+        """The multipliers by name."""
+        return {f"lambda/{name}": state.dual.lam[i] for i, name in enumerate(task.cost_names)}
+
+    def heard(
+        self, task: Task, state: Any, batch: Batch, act: Callable[[Array], Array]
+    ) -> tuple[Any, dict[str, Array]]:
+        """The state once the multiplier heard what actions `act(s)` cost; and metrics."""
+        s = batch.s0 if self.config.excess_at == "initial" else batch.s
+        e, metrics = excess(task, self.config, self.twins.costs(state.twins, s, act(s)))
+        return replace(state, dual=self.pid.update(state.dual, e)), metrics
+
+
+def excess(task: Task, config: LagrangianConfig, costs: Array) -> tuple[Array, dict[str, Array]]:
+    """The relative excess e / tau (I,), from estimates (I, batch) at the policy's actions; and metrics."""
+    tau, cost = jnp.asarray(task.tau * (1.0 - config.margin)), jnp.mean(costs, axis=1)
+    metrics = {f"value/{name}": cost[i] / task.scale[1 + i] for i, name in enumerate(task.cost_names)}
+    return relative_excess(cost, tau, 1e-3 / (1.0 - task.gamma)), metrics

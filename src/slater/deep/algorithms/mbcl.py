@@ -31,15 +31,13 @@ from numpy.typing import NDArray
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm, Config, Member, fit_phases
 from slater.deep.algorithms.registry import register
-from slater.deep.batches import Batch, Data
+from slater.deep.batches import Batch
 from slater.deep.game.dual import DualState, ExponentiatedGradient, relative_excess
 from slater.deep.nets.critic import Critic, make_critic
 from slater.deep.nets.policy import Categorical, PolicyNetwork
-from slater.deep.ope.base import Check, Tick
 from slater.deep.ope.fitted_q import FittedQ
 from slater.deep.task import Task
 from slater.errors import InputError
-from slater.mixing import lp_weights
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,6 @@ class MBCLConfig(Config):
     """sum of the multipliers in the first round"""
     sharpness: float = 1e-4
     """temperature of the greedy policy, as a share of the range of Q"""
-    mixture: Literal["uniform", "lp"] = "uniform"
-    """weights over the rounds' policies: uniform, or the linear program on their estimates"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,10 +183,8 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
         game = replace(task, value_low=low[None], value_high=high[None])  # type: ignore[arg-type]
         utility = batch.u[:, :1] - batch.u[:, 1:] @ lam[:, None]
         best = jax.nn.one_hot(jnp.argmax(state.q_target.mlp(batch.s_next), axis=-1), task.action_dim)
-        before = ((state.q,), (state.q_target,), state.opt_q)
-        ((q,), (target,), opt), losses = self.fitted.update(
-            game, [0], before, batch._replace(u=utility), best
-        )
+        before, rows = ((state.q,), (state.q_target,), state.opt_q), batch._replace(u=utility)
+        ((q,), (target,), opt), losses = self.fitted.update(game, [0], before, rows, best)
         return replace(state, q=q, q_target=target, opt_q=opt, scale=self._scale(task, lam)), losses[0]
 
     def _evaluate(
@@ -206,10 +200,9 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
 
         before = (state.h, state.h_target, state.opt_h)
         before = jax.lax.cond(place == 0, fresh, lambda: before)
-        pi = self.policy(state)
-        (h, target, opt), losses = self.fitted.update(
-            task, range(1 + task.costs), before, batch, pi.choice(batch.s_next, key)
-        )
+        pi, utilities = self.policy(state), range(1 + task.costs)
+        a_next = pi.choice(batch.s_next, key)
+        (h, target, opt), losses = self.fitted.update(task, utilities, before, batch, a_next)
         pi_initial = pi.choice(batch.s0, key)
         now = jnp.stack([jnp.mean(critic(batch.s0, pi_initial)) for critic in target])
         # a mean over about the last eighth of the round's FQE
@@ -249,16 +242,6 @@ class MBCL(Algorithm[MBCLConfig, MBCLState]):
     def estimates(self, task: Task, state: MBCLState) -> tuple[float, ...] | None:
         """The round's FQE, reward first."""
         return tuple(float(x) for x in state.estimate)
-
-    def weigh(
-        self, task: Task, state: Any, data: Data, members: Sequence[Member],
-        policies: Sequence[PolicyNetwork], key: Array, tick: Tick, check: Check,
-    ) -> tuple[NDArray[np.float64], list[Member]]:  # fmt: skip
-        """Uniform, or the linear program on the rounds' estimates."""
-        if self.config.mixture == "uniform":
-            return super().weigh(task, state, data, members, policies, key, tick, check)
-        J = np.array([member.estimates for member in members], dtype=np.float64)
-        return lp_weights(J, task.tau.astype(np.float64)), list(members)
 
     def report(
         self, task: Task, state: MBCLState, members: Sequence[Member], weights: NDArray[np.float64]

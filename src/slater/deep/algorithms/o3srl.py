@@ -150,9 +150,8 @@ class O3SRL(LastIterate[O3SRLConfig, O3SRLState]):
         pi, opt, told = descend(self.adam, loss, state.pi, state.opt, has_aux=True)
         metrics["loss/pi"], metrics["loss/clone"] = told
         heard = jnp.mean(_values(critics[1], batch.s0, pi.choice(batch.s0, keys.s0)), axis=1)
-        outcome = self.heard(
-            heard, jnp.asarray(task.tightened_limits(config.margin)), 1e-3 / (1.0 - task.gamma)
-        )
+        limits = jnp.asarray(task.tightened_limits(config.margin))
+        outcome = self.heard(heard, limits, 1e-3 / (1.0 - task.gamma))
         moved = self.lam.respond(state.dual, outcome, key)
         now = (step + 1) % config.hold == 0
         dual = jax.tree.map(lambda new, old: jnp.where(now, new, old), moved, state.dual)

@@ -26,10 +26,7 @@ def register(algorithm: AlgorithmT) -> AlgorithmT:
 
 
 def algorithms() -> tuple[str, ...]:
-    """Names of all algorithms: PDCA, the others of ours, then those of installed packages.
-
-    A module of this folder registers its own when it is imported: a new file is found without a list.
-    """
+    """Names of all algorithms: PDCA, others of this folder (found without a list), those of packages."""
     package = import_module(__name__.rpartition(".")[0])
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")

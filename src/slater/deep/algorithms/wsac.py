@@ -100,7 +100,10 @@ class WSAC(FromClone[WSACConfig, WSACState]):
         choice = pi.choice(batch.s, keys.s)
         now = jnp.stack([advantage(g[0](batch.s, choice), g[0](batch.s, batch.a)) for g in critics.g])
         smooth = state.advantage + SMOOTHING * (now - state.advantage)
-        excess = smooth - self._room(task, rate)
+        # (1 - gamma) (tau - J_C(mu)), (I,); 0 at the reference's level
+        reference = self.config.level == "reference"
+        room = jnp.zeros_like(rate) if reference else (1.0 - task.gamma) * jnp.asarray(task.tau) - rate
+        excess = smooth - room
         multipliers = jnp.where(excess > 0, self.config.multiplier, 0.0)
         z = self.critics.lagrangian(task, critics, multipliers, batch)
         moved, told = primal.update(task, state.primal, z, batch, key)
@@ -108,12 +111,6 @@ class WSAC(FromClone[WSACConfig, WSACState]):
             told[f"paid/{name}"] = (excess[i] > 0).astype(jnp.float32)
             told[f"excess/{name}"] = excess[i] / ((1.0 - task.gamma) * task.scale[1 + i])
         return WSACState(critics, moved, rate, smooth), metrics | told
-
-    def _room(self, task: Task, rate: Array) -> Array:
-        """(1 - gamma) (tau - J_C(mu)), (I,); 0 at the reference's level."""
-        if self.config.level == "reference":
-            return jnp.zeros_like(rate)
-        return (1.0 - task.gamma) * jnp.asarray(task.tau) - rate
 
     def report(self, task: Task, state: WSACState, members: Any, weights: Any) -> dict[str, Any]:
         """What the log itself costs, as a discounted sum."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 
@@ -41,16 +42,12 @@ def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result
     low, high = seen.min(axis=0), seen.max(axis=0)
     history = dataset.metadata.history  # whose memory is the policy's own, and nobody gives it
     entries = task.obs_dim if history is None else history.entries
-    names, units = _texts(run, dataset, "observation", entries)
-    observations = tuple(Entry(names[k], units[k], float(low[k]), float(high[k])) for k in range(entries))
+    observations = _entries(dataset, "observation", low[:entries], high[:entries])
     actions: tuple[Entry, ...] = ()
     if task.action_low is not None and task.action_high is not None:
-        names, units = _texts(run, dataset, "action", task.action_dim)
-        actions = tuple(
-            Entry(names[k], units[k], float(task.action_low[k]), float(task.action_high[k]))
-            for k in range(task.action_dim)
-        )
+        actions = _entries(dataset, "action", task.action_low, task.action_high)
     kept = None if result.folder is None else read_held_out(result.folder)
+    choices = dataset.metadata.action_names or ()  # what discrete actions are called
     acting = sorted((member for member in result.members if member.weight > 0), key=lambda m: -m.weight)
     return Contract(
         observations=observations,
@@ -77,26 +74,21 @@ def make_contract(run: Run, task: Task, dataset: Dataset | StoredDataset, result
         trained_on=TrainedOn.of(dataset).text(),
         held_out=None if kept is None else vars(kept),
         columns=dataset.metadata.columns or (),
-        action_names=_choices(task, dataset),
+        action_names=choices if task.discrete and len(choices) == task.action_dim > 1 else (),
     )
 
 
-def _choices(task: Task, dataset: Dataset | StoredDataset) -> tuple[str, ...]:
-    """What discrete actions are called, where there is a name for each."""
-    names = dataset.metadata.action_names or ()
-    return names if task.discrete and len(names) == task.action_dim > 1 else ()
-
-
-def _texts(run: Run, dataset: Dataset | StoredDataset, what: str, count: int) -> tuple[list[str], list[str]]:
-    """Names and units of the entries, from the notes of the data or the column map where they fit."""
-    notes = dataset.metadata.notes
+def _entries(dataset: Dataset | StoredDataset, what: str, low: Any, high: Any) -> tuple[Entry, ...]:
+    """Entries with names and units from the notes of the data or the column map where they fit."""
+    notes, count = dataset.metadata.notes, len(low)
     names, units = _listed(notes.get(f"{what}_names")), _listed(notes.get(f"{what}_units"))
     if len(names) != count:
         known = dataset.metadata.action_names if what == "action" else dataset.metadata.entry_names(count)
         names = list(known or ())
     if len(names) != count:
         names = [f"{what} {k}" for k in range(count)]
-    return names, units if len(units) == count else [""] * count
+    units = units if len(units) == count else [""] * count
+    return tuple(map(Entry, names, units, map(float, low), map(float, high)))
 
 
 def _listed(text: str | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,10 +40,8 @@ def finish(
     policies = folder.policies(last)
     weights, members = algorithm.weigh(task, state, data, folder.members, policies, key, tick, check)
     # an estimate that is not finite is none
-    members = [
-        m if np.isfinite(m.estimates or 0.0).all() else replace(m, estimates=None, spread=None)
-        for m in members
-    ]
+    none: dict[str, Any] = {"estimates": None, "spread": None}
+    members = [m if np.isfinite(m.estimates or 0.0).all() else replace(m, **none) for m in members]
     chosen = [k for k in range(len(members)) if weights[k] > 0]
     mixture = Mixture(tuple(exported(policies[k], task, dataset) for k in chosen), weights[chosen])
     details = {**algorithm.report(task, state, members, weights), **check.report}
@@ -58,16 +56,13 @@ def finish(
     estimates, per_episode = _estimates(task, members, weights)
     limits = tuple(LimitRecord(**record) for record in task.describe()["limits"])
     status = algorithm.limit_status(task, members, weights, check) or judged_status
+    sums, whole = (estimates, False) if per_episode is None else (per_episode, True)
+    most = {x.cost: x.episode if whole else x.discounted for x in limits}
     if status is None:
-        sums = estimates if per_episode is None else per_episode
         status = [
-            LimitStatus.by_estimate(
-                None if sums is None else sums[limit.cost],
-                limit.discounted if per_episode is None else limit.episode,
-                trusted=trusted,
-            )
-            for limit in limits
-        ]  # fmt: skip
+            LimitStatus.by_estimate(None if sums is None else sums[cost], limit, trusted=trusted)
+            for cost, limit in most.items()
+        ]
     if "reference" not in details and (best := log_best(dataset, limits)) is not None:
         details |= {"reference": best}
     result = Result(
@@ -80,7 +75,7 @@ def finish(
         trusted=trusted,
         estimates=estimates,
         per_episode=per_episode,
-        warnings=(*warnings, *_excesses(limits, status, estimates, per_episode)),
+        warnings=(*warnings, *_excesses(most, status, sums, whole)),
         details=details,
         folder=folder.path,
     )
@@ -92,9 +87,8 @@ def finish(
     )  # fmt: skip
     save_policy(exported(last, task, dataset), folder.path / "policy.safetensors", alone)
     for member, policy in zip(members, policies, strict=True):
-        save_kept(
-            folder.path, member.step, exported(policy, task, dataset), replace(alone, steps=member.step)
-        )
+        own = exported(policy, task, dataset)
+        save_kept(folder.path, member.step, own, replace(alone, steps=member.step))
     write_result(folder.path, result)
     return result
 
@@ -124,13 +118,13 @@ def _recorded(task: Task, member: Member, weight: float) -> SavedMember:
 
     def named(values: tuple[float, ...] | None) -> dict[str, float] | None:
         return (
-            None if values is None
+            None
+            if values is None
             else dict(zip(names, task.unscaled(np.array(values)).tolist(), strict=True))
-        )  # fmt: skip
+        )
 
-    return SavedMember(
-        member.step, member.kind, float(weight), named(member.estimates), member.careful, named(member.spread)
-    )
+    known, spread = named(member.estimates), named(member.spread)
+    return SavedMember(member.step, member.kind, float(weight), known, member.careful, spread)
 
 
 def _estimates(
@@ -150,21 +144,14 @@ def _estimates(
 
 
 def _excesses(
-    limits: Sequence[LimitRecord], status: Sequence[LimitStatus], estimates: dict[str, float] | None,
-    per_episode: dict[str, float] | None,
+    limits: Mapping[str, float | None], status: Sequence[LimitStatus], sums: Mapping[str, float] | None,
+    whole: bool,
 ) -> list[str]:  # fmt: skip
-    """A sentence for every cost whose limit the mixture does not keep by its own estimate."""
-    found = estimates if per_episode is None else per_episode
-    if found is None:
-        return []
-    what = "as a discounted sum" if per_episode is None else "per episode"
-    sentences = []
-    for limit, known in zip(limits, status, strict=True):
-        most = limit.discounted if per_episode is None else limit.episode
-        if known is LimitStatus.ABOVE and most is not None:
-            sentences.append(
-                f"by its own estimate the mixture does not keep the limit on {limit.cost}: "
-                f"{found[limit.cost]:.3g} {what}, limit {most:.3g}. "
-                "Raise the limit, train longer, or add data that keep it."
-            )
-    return sentences
+    """A sentence per cost above its limit by the mixture's own estimate; whole: sums are of an episode."""
+    unit = "per episode" if whole else "as a discounted sum"
+    return [
+        f"by its own estimate the mixture does not keep the limit on {cost}: {sums[cost]:.3g} {unit}, limit "
+        f"{most:.3g}. Raise the limit, train longer, or add data that keep it."
+        for (cost, most), known in zip(limits.items(), status, strict=True)
+        if sums is not None and known is LimitStatus.ABOVE and most is not None
+    ]

@@ -110,10 +110,7 @@ class RunFolder:
     def claim(
         self, run: Run, config: Any, task: Task, state_bytes: int, env_id: str | None, kept: HeldOut | None
     ) -> None:
-        """Say before training starts that the folder cannot be written or the disk is too small.
-
-        A new run's record is written, and what it keeps from training.
-        """
+        """Refuse a folder that cannot be written, or a full disk; write a new run's record and hold-out."""
         try:
             (self.path / "members").mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(self.path).free

@@ -8,7 +8,7 @@ one, does it in no time of the run's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,12 @@ from jax import Array
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.compiled import jit_once, shared
 from slater.deep.task import Task
+
+#: iterations of one phase as one call: state, sums of metrics, and the first bad step or -1
+Chunk = Callable[..., tuple[Any, dict[str, Array], Array]]
+
+#: step, state, sums of metrics, the first bad step or -1
+Carry = tuple[Array, Any, dict[str, Array], Array]
 
 #: no loss of scaled utilities comes near this while training is sane
 EXPLOSION = 1e8
@@ -65,18 +71,16 @@ def iteration(
     return algorithm.update(task, state, batch, key_update, step, phase)
 
 
-def compile_chunk(
-    algorithm: Algorithm[Any, Any], task: Task
-) -> Callable[..., tuple[Any, dict[str, Array], Array]]:
-    """Iterations [start, stop) of one phase as one call: state, sums of metrics, the first bad step or -1.
+def compile_chunk(algorithm: Algorithm[Any, Any], task: Task) -> Chunk:
+    """Iterations [start, stop) of one phase; equal algorithms on equal problems share the code.
 
     The bounds are arguments, not constants: the same machine code runs whatever the length of a chunk, so
-    the bits do not depend on where a run was cut. Equal algorithms on equal problems share it.
+    the bits do not depend on where a run was cut.
     """
     return shared(_compile_chunk, algorithm, task)
 
 
-def _compile_chunk(algorithm: Algorithm[Any, Any], task: Task) -> Callable[..., Any]:
+def _compile_chunk(algorithm: Algorithm[Any, Any], task: Task) -> Chunk:
     @eqx.filter_jit(donate="all-except-first")
     def chunk(
         constants: tuple[Any, Array], state: Any, start: Array, stop: Array, phase: str
@@ -98,19 +102,15 @@ class CompilingAhead:
     phase is run, and is raised there.
     """
 
-    def __init__(
-        self, chunk: Callable[..., tuple[Any, dict[str, Array], Array]], constants: tuple[Any, Array],
-        blank: Any, phases: Sequence[str],
-    ) -> None:  # fmt: skip
+    def __init__(self, chunk: Chunk, constants: tuple[Any, Array], blank: Any, phases: Sequence[str]) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compiling")
         self._state = blank
-        self._made: dict[str, Future[None]] = {
-            phase: self._thread.submit(self._compile, chunk, constants, phase) for phase in phases
-        }
 
-    def _compile(self, chunk: Callable[..., Any], constants: tuple[Any, Array], phase: str) -> None:
-        # the state is given back as it was, in buffers that were reused: one is enough for all phases
-        self._state, _, _ = chunk(constants, self._state, jnp.asarray(0), jnp.asarray(0), phase)
+        def compile_phase(phase: str) -> None:
+            # the state is given back as it was, in buffers that were reused: one is enough for all phases
+            self._state, _, _ = chunk(constants, self._state, jnp.asarray(0), jnp.asarray(0), phase)
+
+        self._made = {phase: self._thread.submit(compile_phase, phase) for phase in phases}
 
     def await_code(self, phase: str) -> None:
         """Wait until `phase` is compiled, if it is one of those ahead."""
@@ -132,9 +132,7 @@ def run_iterations(
     early when every run is bad; the numbers of a run that is bad before others are not to be used.
     """
 
-    def body(
-        carry: tuple[Array, Any, dict[str, Array], Array],
-    ) -> tuple[Array, Any, dict[str, Array], Array]:
+    def body(carry: Carry) -> Carry:
         step, state, sums, bad = carry
         state, metrics = traced(step, state)
         losses = [value for name, value in metrics.items() if name.startswith("loss/")]
@@ -142,7 +140,7 @@ def run_iterations(
         sums = {name: sums[name] + value for name, value in metrics.items()}
         return step + 1, state, sums, jnp.where((bad < 0) & ~fine, step, bad)
 
-    def goes_on(carry: tuple[Array, Any, dict[str, Array], Array]) -> Array:
+    def goes_on(carry: Carry) -> Array:
         return (carry[0] < stop) & jnp.any(carry[3] < 0)
 
     traced: Any = eqx.filter_closure_convert(one, start, state)  # once, for its shapes and for the loop

@@ -56,12 +56,8 @@ def judge_members(
     found = posterior_of(log, [policies[index] for index in acting])
     own = slice(len(log.kinds), None)
     for index, mean, spread in zip(acting, found.mean[own], found.deviation[own], strict=True):
-        judged[index] = replace(
-            members[index],
-            estimates=tuple(map(float, mean)),
-            careful=True,
-            spread=tuple(map(float, spread)),
-        )
+        estimates, wide = tuple(map(float, mean)), tuple(map(float, spread))
+        judged[index] = replace(members[index], estimates=estimates, careful=True, spread=wide)
     mixed = np.concatenate([np.zeros(len(log.kinds)), weights[acting]])
     status = found.status(mixed, task.tau, CONFIDENCE)
     return Judged(judged, {"by": "the log model", "steps": steps, "trusted": True}, [], status)

@@ -44,8 +44,7 @@ class TimeLeft:
 
     def saw(self, step: int, now: float) -> None:
         """The first `step` steps are done, `now` seconds after the work began."""
-        done = self._parts(self._seen, step)
-        for name, count in done.items():
+        for name, count in self._parts(self._seen, step).items():
             seconds, steps = self._took.get(name, (0.0, 0.0))
             share = (now - self._at) * count / (step - self._seen)
             self._took[name] = (0.5 * seconds + share, 0.5 * steps + count)
@@ -60,11 +59,6 @@ class TimeLeft:
         seconds = sum(count * pace.get(name, 0.0) for name, count in left.items())
         known = "about" if left.keys() <= pace.keys() else "at least"
         return f"{known} {seconds / 60:.0f} min left" if seconds >= 45 else f"{known} {seconds:.0f} s left"
-
-    @classmethod
-    def of_one(cls, what: str, total: int) -> TimeLeft:
-        """Of work that has one part."""
-        return cls(lambda step: (what, total), total)
 
 
 def figures(row: Mapping[str, Any], task: Task) -> str:
@@ -111,18 +105,36 @@ class _Followed(Watcher):
     def __init__(self, result: bool = True) -> None:
         self.result, self.steps = result, 0
         self.of: tuple[Run, Task]
-        self._left = TimeLeft.of_one("", 0)
-        self._part = ("", 0.0, TimeLeft.of_one("", 0))
+        self._left = TimeLeft(lambda step: ("", 0), 0)
+        self._part = ("", 0.0, TimeLeft(lambda step: ("", 0), 0))
 
-    def _part_left(self, what: str, done: int, total: int) -> str:
-        """How long a part of the work takes that is no training, from when it was first heard of."""
+    def _worked(self, label: str, what: str, done: int, total: int) -> None:
+        """Show work that is no training, and how long it takes from when it was first heard of."""
         now = time.monotonic()
         if self._part[0] != what:
             self._part = (what, now, TimeLeft(lambda step: (what, total), total, done))
         _, began, left = self._part
         if now > began:
             left.saw(done, now - began)
-        return left.words()
+        self.show(label, done, total, left.words(), what)
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """What is being learned before the first iteration."""
+        self._worked("preparing", what, done, total)
+
+    def progressed(self, row: Mapping[str, Any]) -> None:
+        """Where it is, how fast it goes, and how long it will take."""
+        self._left.saw(int(row["step"]), row["seconds"])
+        run, task = self.of
+        self.show(run.algorithm, row["step"], self.steps, self._left.words(), figures(row, task))
+
+    def selecting(self, what: str, done: int, total: int) -> None:
+        """What is being estimated after training."""
+        self._worked("choosing", what, done, total)
+
+    @abc.abstractmethod
+    def show(self, label: str, done: int, total: int, left: str, what: str) -> None:
+        """How far the work called `label` is, how long it will take, and what else there is to say of it."""
 
     @abc.abstractmethod
     def say(self, text: str) -> None:
@@ -156,37 +168,22 @@ class Lines(_Followed):
         """Print to where messages go, at once: a notebook shows it under the cell."""
         print(text, file=sys.stdout if _in_notebook() else sys.stderr, flush=True)
 
-    def _due(self) -> bool:
-        now = time.monotonic()
-        if now - self._last < self.every:
-            return False
-        self._last = now
-        return True
-
     def started(self, run: Run, task: Task, step: int) -> None:
         """The limits in all units."""
         super().started(run, task, step)
         done = f", of which {step:,} are done" if step else ""
         self.say(f"{run.algorithm}: {self.steps:,} steps of training{done}")
 
-    def progressed(self, row: Mapping[str, Any]) -> None:
-        """Where it is, how fast it goes, and how long it will take."""
-        self._left.saw(int(row["step"]), row["seconds"])
-        if self._due():
-            words = f"step {row['step']:,} of {self.steps:,}", self._left.words(), figures(row, self.of[1])
-            self.say("; ".join(filter(None, words)))
-
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """What is being learned before the first iteration."""
-        left = self._part_left(what, done, total)
-        if self._due():
-            self.say("; ".join(filter(None, (f"preparing: {what}, {done:,} of {total:,}", left))))
-
-    def selecting(self, what: str, done: int, total: int) -> None:
-        """What is being estimated after training."""
-        left = self._part_left(what, done, total)
-        if self._due():
-            self.say("; ".join(filter(None, (f"choosing: {what}, {done:,} of {total:,}", left))))
+    def show(self, label: str, done: int, total: int, left: str, what: str) -> None:
+        """A line, if one is due."""
+        now = time.monotonic()
+        if now - self._last < self.every:
+            return
+        self._last = now
+        if label == self.of[0].algorithm:
+            self.say("; ".join(filter(None, (f"step {done:,} of {total:,}", left, what))))
+        else:
+            self.say("; ".join(filter(None, (f"{label}: {what}, {done:,} of {total:,}", left))))
 
 
 class LastRows(Watcher):
@@ -239,28 +236,11 @@ class Terminal(_Followed):
             run.algorithm, total=self.steps, completed=step, left="", figures=""
         )
 
-    def _show(self, description: str, what: str, done: int, total: int) -> None:
-        """Work that is no iteration, on the same line."""
-        self.progress.update(
-            self.task, description=description, completed=done, total=total, figures=what,
-            left=self._part_left(what, done, total),
-        )  # fmt: skip
-
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """Show what is learned before the first iteration."""
-        self._show("preparing", what, done, total)
-
-    def progressed(self, row: Mapping[str, Any]) -> None:
+    def show(self, label: str, done: int, total: int, left: str, what: str) -> None:
         """Move the line."""
-        self._left.saw(int(row["step"]), row["seconds"])
         self.progress.update(
-            self.task, completed=row["step"], total=self.steps, left=self._left.words(),
-            figures=figures(row, self.of[1]), description=self.of[0].algorithm,
-        )  # fmt: skip
-
-    def selecting(self, what: str, done: int, total: int) -> None:
-        """Show the estimates after training."""
-        self._show("choosing", what, done, total)
+            self.task, description=label, completed=done, total=total, left=left, figures=what
+        )
 
     def finished(self, result: Result) -> None:
         """End the line; print what came out."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -75,41 +75,25 @@ def open_for_training(
     return data
 
 
-class BatchSource(Protocol):
-    """What the loop asks for the data of an iteration."""
-
-    def at(self, step: int) -> Any:
-        """What iteration `step` draws from, on the device."""
-        ...
-
-    def until(self, step: int) -> int | None:
-        """The first iteration after `step` that draws from something else; None if there is none."""
-        ...
-
-    def close(self) -> None:
-        """Stop preparing."""
-        ...
-
-
-class Whole:
-    """All data, on the device from the beginning."""
+class BatchSource:
+    """What the loop asks for the data of an iteration: all data, on the device from the beginning."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
 
     def at(self, step: int) -> Any:
-        """The data."""
+        """What iteration `step` draws from, on the device."""
         return self._data
 
     def until(self, step: int) -> int | None:
-        """It never changes."""
+        """The first iteration after `step` that draws from something else; None if there is none."""
         return None
 
     def close(self) -> None:
-        """There is nothing to stop."""
+        """Stop preparing."""
 
 
-class Shards:
+class Shards(BatchSource):
     """Shards of a store, one after the other; the next one is prepared while iterations run.
 
     rows: transitions per shard, by `memory` in GB; steps: iterations on a shard, so many that its rows are
@@ -127,17 +111,13 @@ class Shards:
             )
         self.steps = max(1, math.ceil(self.rows / batch_size))
         self._dataset, self._problem, self._seed = dataset, task, seed
-        self._initial = jnp.asarray(normalised(self._first_observations(), task))
+        first, episodes = dataset, len(dataset.episodes)
+        if episodes > MOST_INITIAL:
+            first = dataset.subset(np.random.default_rng(seed).choice(episodes, MOST_INITIAL, replace=False))
+        self._initial = jnp.asarray(normalised(first.initial_observations, task))
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shard")
         self._next: tuple[int, Future[Data]] | None = None
         self._now: tuple[int, Data] | None = None
-
-    def _first_observations(self) -> NDArray[np.float32]:
-        episodes = len(self._dataset.episodes)
-        if episodes <= MOST_INITIAL:
-            return self._dataset.initial_observations
-        chosen = np.random.default_rng(self._seed).choice(episodes, MOST_INITIAL, replace=False)
-        return self._dataset.subset(chosen).initial_observations
 
     def at(self, step: int) -> Data:
         """The shard of iteration `step`; the one after it is begun in the background."""

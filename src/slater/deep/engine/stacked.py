@@ -12,12 +12,12 @@ import dataclasses
 import json
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -28,7 +28,7 @@ from jax import Array
 from slater.data import Dataset, StoredDataset
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.engine.folder import algorithm_of, run_on
-from slater.deep.engine.iterations import initial_state, iteration, run_iterations, with_tau
+from slater.deep.engine.iterations import Chunk, initial_state, iteration, run_iterations, with_tau
 from slater.deep.engine.sources import fits
 from slater.deep.engine.training import DivergedError, Interrupted, Training, Watcher, held, open_data
 from slater.deep.task import Task
@@ -119,18 +119,18 @@ class _Group:
         self, members: list[tuple[Training, Any]], step: int, until: int, failures: dict[Path, str]
     ) -> list[tuple[Training, Any]]:
         """The members with their states after iteration `until`, without those that diverged."""
-        chunk, stack = _compile_together(self.algorithm, self.task), _stacked(members)
+        chunk, (keys, taus, stack) = _compile_together(self.algorithm, self.task), _stacked(members)
         with on_interrupt() as asked:
             while step < until and members:
                 phase, stop = members[0][0].next_stop(step)
                 stop = min(stop, until)
                 before = time.perf_counter()
-                constants = (self.source.at(step), stack.keys, stack.taus)
-                state, sums, bad = chunk(constants, stack.state, jnp.asarray(step), jnp.asarray(stop), phase)
+                constants = (self.source.at(step), keys, taus)
+                stack, sums, bad = chunk(constants, stack, jnp.asarray(step), jnp.asarray(stop), phase)
                 means = {name: np.asarray(total) / (stop - step) for name, total in sums.items()}
                 rate = (stop - step) / (time.perf_counter() - before)
                 step, alive = stop, []
-                for n, own in enumerate(_apart(state, len(members))):
+                for n, own in enumerate(_apart(stack, len(members))):
                     run, row = members[n][0], {name: float(mean[n]) for name, mean in means.items()}
                     try:
                         run.record(own, step, phase, row, int(bad[n]), rate)
@@ -146,26 +146,17 @@ class _Group:
                         f"stopped after {step} of {self.algorithm.config.steps} steps; all runs are saved, "
                         "and the same command goes on with them."
                     )
-                changed = len(alive) < len(members)
-                stack = _stacked(alive) if changed and alive else stack._replace(state=state)
+                if alive and len(alive) < len(members):
+                    keys, taus, stack = _stacked(alive)
                 members = alive
         return members
 
 
-class _Stack(NamedTuple):
-    """N runs on the device, every leaf with an axis N first."""
-
-    keys: Array
-    taus: Array
-    state: Any
-
-
-def _stacked(members: Sequence[tuple[Training, Any]]) -> _Stack:
-    return _Stack(
-        keys=jnp.stack([run.key for run, _ in members]),
-        taus=jnp.stack([jnp.asarray(run.task.tau) for run, _ in members]),
-        state=jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state for _, state in members)),
-    )
+def _stacked(members: Sequence[tuple[Training, Any]]) -> tuple[Array, Array, Any]:
+    """Keys, taus and states of N runs on the device, every leaf with an axis N first."""
+    keys = jnp.stack([run.key for run, _ in members])
+    taus = jnp.stack([jnp.asarray(run.task.tau) for run, _ in members])
+    return keys, taus, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state for _, state in members))
 
 
 @partial(jax.jit, static_argnums=1)
@@ -174,9 +165,7 @@ def _apart(state: Any, count: int) -> list[Any]:
     return [jax.tree.map(operator.itemgetter(n), state) for n in range(count)]
 
 
-def _compile_together(
-    algorithm: Algorithm[Any, Any], task: Task
-) -> Callable[..., tuple[Any, dict[str, Array], Array]]:
+def _compile_together(algorithm: Algorithm[Any, Any], task: Task) -> Chunk:
     """Iterations [start, stop) of one phase for N runs, whose states, keys and taus are stacked.
 
     Gives the states, sums of metrics, (N,) each, and each run's first bad step or -1. A run that is bad

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from slater.deep import checkpoint
 from slater.deep.algorithms.base import Algorithm
 from slater.deep.batches import on_device
 from slater.deep.compiled import keep_compiled
+from slater.deep.engine import iterations
 from slater.deep.engine.contract import exported
 from slater.deep.engine.finish import finish
 from slater.deep.engine.folder import (
@@ -35,14 +36,8 @@ from slater.deep.engine.folder import (
     refuse_other_task,
     run_on,
 )
-from slater.deep.engine.iterations import (
-    EXPLOSION,
-    CompilingAhead,
-    blank_state,
-    compile_chunk,
-    initial_state,
-)
-from slater.deep.engine.sources import BatchSource, Shards, Whole, as_read, fits, row_bytes
+from slater.deep.engine.iterations import EXPLOSION, Chunk, CompilingAhead
+from slater.deep.engine.sources import BatchSource, Shards, as_read, fits, row_bytes
 from slater.deep.task import Task
 from slater.disk import locked
 from slater.errors import InputError
@@ -184,10 +179,7 @@ def resume(
 def open_data(
     run: Run, algorithm: Algorithm[Any, Any], dataset: Dataset | StoredDataset
 ) -> tuple[Algorithm[Any, Any], Task, BatchSource]:
-    """The algorithm, informed by the data; the problem; and where its minibatches come from.
-
-    All data at once if it fits, else shards.
-    """
+    """The algorithm, informed; the problem; the source of minibatches: all data if they fit, else shards."""
     keep_compiled()
     algorithm.check(dataset)
     if isinstance(dataset, StoredDataset):
@@ -202,7 +194,7 @@ def open_data(
         dataset = dataset.load()
     task = algorithm.task(dataset, run.limits)
     algorithm = algorithm.informed(dataset, task)
-    return algorithm, task, Whole(algorithm.data(dataset, task, on_device(dataset, task)))
+    return algorithm, task, BatchSource(algorithm.data(dataset, task, on_device(dataset, task)))
 
 
 def _refuse_too_large(algorithm: Algorithm[Any, Any], dataset: Dataset | StoredDataset) -> None:
@@ -252,11 +244,11 @@ class Training:
 
     def _loop(self) -> Any:
         """The state after the last iteration."""
-        chunk, steps = compile_chunk(self.algorithm, self.task), self.algorithm.config.steps
+        chunk, steps = iterations.compile_chunk(self.algorithm, self.task), self.algorithm.config.steps
         ahead = self._compiling(chunk)
         interrupted = False
         try:
-            state, step = self.begin(initial_state(self.algorithm, self.task, self.key))
+            state, step = self.begin(iterations.initial_state(self.algorithm, self.task, self.key))
             with on_interrupt() as asked:
                 while step < steps and not interrupted:
                     phase, stop = self.next_stop(step)
@@ -279,7 +271,7 @@ class Training:
             raise Interrupted(f"stopped after {step} of {steps} steps; resume {path} to go on.", path)
         return state
 
-    def _compiling(self, chunk: Callable[..., Any]) -> CompilingAhead:
+    def _compiling(self, chunk: Chunk) -> CompilingAhead:
         """A thread that compiles the phases of a new run; one that goes on has most of them behind it."""
         if self.folder.has_checkpoint:
             return CompilingAhead(chunk, (None, self.key), None, ())
@@ -287,7 +279,7 @@ class Training:
         while step < self.algorithm.config.steps:
             phase, step = self.algorithm.phase(step)
             phases[phase] = None
-        blank = blank_state(self.algorithm, self.task, self.key)
+        blank = iterations.blank_state(self.algorithm, self.task, self.key)
         return CompilingAhead(chunk, (self.source.at(0), self.key), blank, tuple(phases))
 
     def begin(self, initial: Any) -> tuple[Any, int]:
@@ -355,14 +347,10 @@ class Training:
     def _check(self, bad: int, row: Mapping[str, float]) -> None:
         if bad < 0:
             return
-        wrong = next(
-            (n for n, v in row.items() if n.startswith("loss/") and not abs(v) < EXPLOSION), "a loss"
-        )
-        last = (
-            f"the last good checkpoint is of step {self.folder.saved}"
-            if self.folder.saved > 0
-            else "there is no checkpoint yet"
-        )
+        losses = (name for name, x in row.items() if name.startswith("loss/") and not abs(x) < EXPLOSION)
+        wrong, last = next(losses, "a loss"), "there is no checkpoint yet"
+        if self.folder.saved > 0:
+            last = f"the last good checkpoint is of step {self.folder.saved}"
         raise DivergedError(
             f"{wrong} became NaN or larger than {EXPLOSION:g} at step {bad}; {last} in {self.folder.path}. "
             f"{self.algorithm.remedy}"

@@ -18,10 +18,7 @@ from slater.policy import CategoricalPolicy, GaussianMixturePolicy, GaussianPoli
 
 
 class _Moved(PolicyNetwork):
-    """A policy whose actions have other bounds than the task's: a -> offset + gain a, cut to [-1, 1].
-
-    mlp: that of the policy inside
-    """
+    """A policy whose actions have other bounds than the task's: a -> offset + gain a, cut to [-1, 1]."""
 
     mlp: MLP
     inner: PolicyNetwork

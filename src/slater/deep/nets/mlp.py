@@ -58,8 +58,10 @@ class MLP(eqx.Module):
         """The last layer's outputs, without activation."""
         for layer, (weight, bias) in enumerate(zip(self.weights[:-1], self.biases[:-1], strict=True)):
             x = x @ weight + bias
-            if self.gains:
-                x = self.gains[layer] * _standardised(x) + self.shifts[layer]
+            if self.gains:  # layer normalisation: mean 0 and variance 1 over the last axis
+                centred = x - jnp.mean(x, axis=-1, keepdims=True)
+                x = centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
+                x = self.gains[layer] * x + self.shifts[layer]
             x = jax.nn.silu(x) if self.smooth else jax.nn.relu(x)
         return x @ self.weights[-1] + self.biases[-1]
 
