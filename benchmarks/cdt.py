@@ -38,7 +38,8 @@ ROWS, WIDTH, HEADS, BLOCKS, CONTEXT = 60_000, 128, 8, 3, 10
 
 def ours(data: Dataset, batch: int, steps: int) -> Measure:
     """CDT on the engine."""
-    from slater.deep.algorithms.cdt import CDT, CDTConfig
+    from slater.deep.algorithms.cdt import CDT
+    from slater.deep.algorithms.cdt_config import CDTConfig
 
     return engine(CDT(CDTConfig(batch_size=batch)), data, steps, "train")
 
