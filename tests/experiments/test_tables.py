@@ -80,7 +80,7 @@ def write_folder(folder: Path, experiment: str, rows: list) -> Path:
     folder.mkdir()
     record = {"experiment": experiment, "settings": {"left_out": [f"{folder.name} lacks something."]}}
     (folder / "settings.json").write_text(json.dumps(record))
-    lines = [json.dumps({"key": json.dumps(row["seed"]), "row": row}) for row in rows]
+    lines = [json.dumps({"key": json.dumps([row["algorithm"], row["seed"]]), "row": row}) for row in rows]
     (folder / "cells.jsonl").write_text("\n".join(lines) + "\n")
     return folder
 
@@ -89,6 +89,11 @@ def test_tables_come_from_several_folders(tmp_path: Path, capsys: pytest.Capture
     one = write_folder(tmp_path / "one", "table2", [make_row(seed=0), make_row(seed=1)])
     two = write_folder(tmp_path / "two", "table2", [make_row(algorithm="cpq", seed=0)])
     assert len(read_folders([one, two]).rows) == 3
+    again = write_folder(tmp_path / "again", "table2", [make_row(seed=1, algorithm="cpq"), make_row(seed=1)])
+    rows = read_folders([one, two, again]).rows  # a cell that was run again counts once
+    assert sorted((row["algorithm"], row["seed"]) for row in rows) == [
+        ("cpq", 0), ("cpq", 1), ("pdca", 0), ("pdca", 1)
+    ]  # fmt: skip
     out = str(tmp_path / "docs")
     assert cli.main(["reproduce", "tables", str(one), str(two), "--out", out, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -46,7 +46,7 @@ def test_a_line_cut_by_a_kill_costs_one_cell_and_no_other(tmp_path: Path, cut: s
     path.write_text(whole.removesuffix("\n") if not cut else whole.splitlines()[0] + "\n" + cut)
     assert len(finished_rows(out)) == (1 if cut else 2)
     run_cells(square, cells(log, [1, 2, 3]), out, workers=1)
-    assert sorted(row["y"] for row in finished_rows(out)) == [1, 4, 9]
+    assert sorted(row["y"] for row in finished_rows(out).values()) == [1, 4, 9]
 
 
 def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:

@@ -117,16 +117,16 @@ def run_plan(experiment: str, plan: BenchmarkPlan, out: Path) -> Folder:
     }  # fmt: skip
     write_settings(out, experiment, settings)
     failed = sum("failed" in row for row in rows)
-    return Folder(experiment, finished_rows(out), left_out, failed)
+    return Folder(experiment, list(finished_rows(out).values()), left_out, failed)
 
 
 def read_folders(folders: Sequence[Path]) -> Folder:
-    """The cells of several folders of one experiment, together."""
+    """The cells of several folders of one experiment, together; of one that was run again, the last."""
     found = [_read(folder) for folder in folders]
     names = list(dict.fromkeys(folder.experiment for folder in found))
     if len(names) != 1:
         raise InputError(f"the folders hold different experiments ({', '.join(names)}); give those of one.")
-    rows = {json.dumps(row, sort_keys=True): row for folder in found for row in folder.rows}
+    rows = {key: row for folder in folders for key, row in finished_rows(folder).items()}
     if not rows:
         raise InputError(f"{folders[0]} holds no finished cell yet.")
     left_out = list(dict.fromkeys(text for folder in found for text in folder.left_out))
@@ -136,7 +136,7 @@ def read_folders(folders: Sequence[Path]) -> Folder:
 def _read(folder: Path) -> Folder:
     try:
         record: dict[str, Any] = json.loads((folder / "settings.json").read_text())
-        return Folder(record["experiment"], finished_rows(folder), record["settings"].get("left_out", []))
+        return Folder(record["experiment"], [], record["settings"].get("left_out", []))
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{folder} is not a folder of slater reproduce ({error}).") from error
 

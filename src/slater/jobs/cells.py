@@ -94,9 +94,11 @@ def run_cells(
     return [done[key] for key in keys]
 
 
-def finished_rows(out: Path) -> list[Row]:
-    """Every row that the folder holds, in the order in which cells finished."""
-    return list(_finished(out / "cells.jsonl").values())
+def finished_rows(out: Path) -> dict[str, Row]:
+    """Every row that the folder holds, by a text that names its cell, in the order in which cells
+    finished.
+    """
+    return _finished(out / "cells.jsonl")
 
 
 def _keep(path: Path, record: dict[str, Any]) -> None:
