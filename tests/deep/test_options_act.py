@@ -17,7 +17,7 @@ import pytest
 from slater import cli
 from slater.commands import compare, evaluate, export, frontier, mix, train_options
 from slater.commands import runs as listing
-from slater.commands.parse import _fields
+from slater.commands.parse import _parameters
 from slater.data import save
 from slater.deep.algorithms import registry
 from slater.envs.install import GYMNASIUM
@@ -164,6 +164,6 @@ def test_an_option_acts_or_is_refused(shop, usual, name, option, tmp_path, capsy
 def test_every_option_is_tried(name):
     options, _, values = COMMANDS[name]
     positional = {"run", "runs", "policy", "folder", "algorithm", "data"} if name != "mix" else {"runs"}
-    known = {field.name for field in _fields(options)}
+    known = {field.name for field in _parameters(options)}
     assert known - set(values) <= positional
     assert set(values) <= known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from slater.runs.evaluations import Evaluation, add_evaluation
 from slater.runs.folder import run_of
 
 if TYPE_CHECKING:
+    from slater.envs import Rollout
     from slater.policy import Mixture, SavedPolicy
 
 
@@ -102,15 +103,7 @@ def run(args: list[str]) -> int:
     # the DSRL scores are about the scalar cost, so they need a single limit
     limit = next(iter(limits.values())) if len(limits) == 1 else None
     horizon = units.horizon
-    result.mean_costs(list(limits))  # refuses names that the environment does not have
-    verdicts: list[dict[str, Any]] = [
-        {
-            "cost": x.cost, "limit": x.value, "mean": result.measured(str(x.cost), horizon)[x.unit],
-            "unit": _UNITS[x.unit], "status": str(result.status(x, horizon)),
-            "episodes_above": result.share_above(x, horizon),
-        }
-        for x in stated
-    ]  # fmt: skip
+    verdicts = _verdicts(result, stated, limits, horizon)
     if cut := result.cut_short(horizon):
         print(
             f"slater: warning: {cut} of {len(result)} episodes were cut by the environment's time limit, "
@@ -193,6 +186,21 @@ _UNITS = {
     "step": "per step lived",
     "discounted": "discounted, as if episodes went on",
 }
+
+
+def _verdicts(
+    result: Rollout, given: Sequence[Limit], limits: Mapping[str, float], horizon: int | None
+) -> list[dict[str, Any]]:
+    """Each limit, in the unit in which it was given, beside what the episodes cost in that unit."""
+    result.mean_costs(list(limits))  # refuses names that the environment does not have
+    return [
+        {
+            "cost": x.cost, "limit": x.value, "mean": result.measured(str(x.cost), horizon)[x.unit],
+            "unit": _UNITS[x.unit], "status": str(result.status(x, horizon)),
+            "episodes_above": result.share_above(x, horizon),
+        }
+        for x in given
+    ]  # fmt: skip
 
 
 def _judge(options: Options, env: str) -> int:

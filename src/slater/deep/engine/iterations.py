@@ -105,12 +105,11 @@ class CompilingAhead:
     def __init__(self, chunk: Chunk, constants: tuple[Any, Array], blank: Any, phases: Sequence[str]) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compiling")
         self._state = blank
+        self._made = {phase: self._thread.submit(self._compile, chunk, constants, phase) for phase in phases}
 
-        def compile_phase(phase: str) -> None:
-            # the state is given back as it was, in buffers that were reused: one is enough for all phases
-            self._state, _, _ = chunk(constants, self._state, jnp.asarray(0), jnp.asarray(0), phase)
-
-        self._made = {phase: self._thread.submit(compile_phase, phase) for phase in phases}
+    def _compile(self, chunk: Chunk, constants: tuple[Any, Array], phase: str) -> None:
+        # the state is given back as it was, in buffers that were reused: one is enough for all phases
+        self._state, _, _ = chunk(constants, self._state, jnp.asarray(0), jnp.asarray(0), phase)
 
     def await_code(self, phase: str) -> None:
         """Wait until `phase` is compiled, if it is one of those ahead."""
