@@ -23,12 +23,13 @@ A policy that was searched for in the model of one half of the log is lucky ther
 of the other half say, whose error has twice the variance, and nothing in common with that of the first half:
 S(i, k) times 2 where the same half judges both, 1 where both halves judge one of them, else 0.
 
-The log shows e at its behaviours: what the held-out episodes of behaviour k did, less m(clone of k) *from the
-first states of those episodes*, with a variance of their mean and of what the clone does otherwise: tau times
-the cost itself, or the spread of returns. Conditioning on that is all that the log corrects. How large sigma
-and tau are in this log, those errors say as well: they are those of highest evidence on a grid, under a
-prior. At last the log's first states are a sample of all, which adds the covariance of means over them, from
-all episodes.
+The log shows e at its behaviours: what the episodes of behaviour k did, less m(clone of k) *from the first
+states of those episodes*, with a variance of their mean and of what the clone does otherwise: tau times the
+cost itself, or the spread of returns. Conditioning on that is all that the log corrects. A log that had luck
+with its events has a model with the same luck: of that these errors show nothing, so the third part stays as
+it is. How large sigma and tau are in this log, the errors say as well: they are those of highest evidence on
+a grid, under a prior. At last the log's first states are a sample of all, which adds the covariance of means
+over them, from all episodes.
 
 kappa, sigma, eta, l, tau were learned on small worlds of known truth (`python -m benchmarks.prior`). zeta,
 the standard deviation of a chance to cost of which nothing is known, was chosen on the world `resonance`.
@@ -76,11 +77,11 @@ class Prior(NamedTuple):
 
 
 #: learned on worlds of seeds 0 to 4; reported on others
-COST_PRIOR = Prior(kappa=1.0, sigma=0.05, eta=0.8, length=0.1, tau=0.35)
+COST_PRIOR = Prior(kappa=1.0, sigma=0.2, eta=0.8, length=0.1, tau=0.2)
 REWARD_PRIOR = Prior(kappa=1.0, sigma=0.15, eta=0.0, length=0.1, tau=0.55)
 #: multiples of sigma and of tau that the errors on the log's behaviours choose among, and standard deviation
 #: of their logarithms a priori
-SCALES, SHARES, SCALE_SPREAD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.25, 0.5, 1.0, 2.0), 0.7
+SCALES, SHARES, SCALE_SPREAD = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (0.25, 0.5, 1.0, 2.0), 1.2
 #: episodes that the spread of the whole log counts for in that of a behaviour's
 SPREAD_EPISODES = 4
 #: zeta, see the module's text
@@ -193,14 +194,14 @@ def told(values: F64, judges: F64) -> F64:
 
 
 def shown(log: LogModel, key: Array) -> list[tuple[int, F64, F64]]:
-    """Of every behaviour, and of the log as a whole: its candidate, what held-out episodes did, (n, 1+I), and
-    what the model says of the clone from their first states, (1+I,).
+    """Of every behaviour, and of the log as a whole: its candidate, what its episodes did, (n, 1+I), and what
+    the model says of the clone from their first states, (1+I,).
     """
     own, found = log.behaviours, []
     whole = log.behaviours.labels >= 0
     for number in range(len(own) + (len(own) > 1)):
         chosen = (own.labels == number) if number < len(own) else whole
-        episodes = np.flatnonzero(chosen & own.held)
+        episodes = np.flatnonzero(chosen)
         if len(episodes) < 2:
             continue
         policy = one_of(log.candidates, number)
@@ -232,10 +233,12 @@ def conditioned(
 
     def kernel(scale: float) -> F64:
         off = (scale * prior.sigma) ** 2 * np.outer(size, size)
-        return (prior.kappa * networks + off + np.outer(few, few) + np.outer(never, never)) * alike
+        return (prior.kappa * networks + off + np.outer(never, never)) * alike
 
+    # a log that was lucky has a lucky model: of that its own episodes show nothing
+    luck = np.outer(few, few) * alike + first
     if not shown:
-        return said, kernel(1.0) + first, (1.0, 1.0)
+        return said, kernel(1.0) + luck, (1.0, 1.0)
     places = np.array([k for k, _, _ in shown])
     own = np.array([[len(did), did.mean(), did.var(ddof=1), m] for _, did, m in shown]).T
     episodes, did, variance, model = own
@@ -255,7 +258,7 @@ def conditioned(
             best, chosen = evidence, (scale, share)
     K, noise = kernel(chosen[0]), np.diag(within + (chosen[1] * otherwise) ** 2)
     gain = np.linalg.solve(K[np.ix_(places, places)] + noise, K[places]).T
-    return said + gain @ error, K - gain @ K[places] + first, chosen
+    return said + gain @ error, K - gain @ K[places] + luck, chosen
 
 
 class Acting(NamedTuple):
